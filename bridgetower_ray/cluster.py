@@ -1,0 +1,60 @@
+"""Everything about Ray clusters: which one, what its nodes hold."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ray
+
+from bridgetower_ray.errors import UsageError
+from bridgetower_ray.hardware import local_resources
+from bridgetower_ray.plan import Inventory
+
+LOCAL_OBJECT_STORE_BYTES = 128 * 2**20  # trials pass events, not tensors
+SILENT = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_V2_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
+}
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """A connection to the cluster at `address` (or RAY_ADDRESS), or a local Ray for as long as it lasts.
+
+    Raises:
+        UsageError: no cluster answers at the address.
+    """
+    os.environ.update({name: value for name, value in SILENT.items() if name not in os.environ})
+    address = address or os.environ.get("RAY_ADDRESS")
+    try:
+        if address:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        else:
+            ray.init(
+                address="local",
+                resources=local_resources(),
+                object_store_memory=LOCAL_OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UsageError(f"no Ray cluster at {address or 'local'}: {str(error).splitlines()[0]}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def inventory() -> Inventory:
+    """The resources of each living node."""
+    return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+
+
+def inside_ray_job() -> bool:
+    """Whether this process is the entrypoint of `ray job submit`, in a copy of the folder that goes away."""
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "runtime_resources" in Path.cwd().parts

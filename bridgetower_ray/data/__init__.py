@@ -1,0 +1,1 @@
+"""Images and captions: where they come from and how an image becomes a tensor."""

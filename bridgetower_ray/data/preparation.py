@@ -1,0 +1,170 @@
+"""Prepares a node for a cell, untimed and once: data read and checked, tokenizer and checkpoint in place."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image, UnidentifiedImageError
+
+from bridgetower_ray.cells import Cell
+from bridgetower_ray.data.cache import cached_folder
+from bridgetower_ray.data.captions import load_captions, source_of
+from bridgetower_ray.data.images import image_bytes, open_rgb
+from bridgetower_ray.data.tokenizer import train_tokenizer
+from bridgetower_ray.errors import UsageError
+from bridgetower_ray.spec import Strict
+
+if TYPE_CHECKING:
+    import datasets
+
+PREPARATION_VERSION = 1  # raise it when what is prepared changes: it is part of the cache's key
+UNREADABLE_LIMIT = 0.05
+PRESET_VOCABULARIES = {"preset:tiny": 1000, "preset:base": 50265, "preset:large": 50265}
+
+
+class LeftOut(Strict):
+    """A sample that is not used, and why."""
+
+    row: int
+    name: str
+    reason: str
+
+
+class Prepared(Strict):
+    """What a node has ready. `fingerprint` is of the images' bytes and captions that are used, in order."""
+
+    data_folder: str
+    tokenizer_folder: str
+    model_folder: str | None
+    rows: int
+    rows_found: int
+    fingerprint: str
+    left_out: tuple[LeftOut, ...]
+
+
+def prepare(cell: Cell, base: Path) -> Prepared:
+    """Make a node ready for `cell`, or find that it is.
+
+    Args:
+        base: the folder that relative paths of the sweep start from.
+
+    Raises:
+        UsageError: data or model cannot be had, or over 5 % of the images cannot be read.
+    """
+    model_folder = _model_folder(cell.model, base)
+    folder = cached_folder(f"prepared-{_key(cell, base)}", lambda target: _build(target, cell, base, model_folder))
+    found = json.loads((folder / "prepared.json").read_text())
+    return Prepared(
+        data_folder=str(folder / "data"),
+        tokenizer_folder=model_folder or str(folder / "tokenizer"),
+        model_folder=model_folder,
+        left_out=tuple(LeftOut(**one) for one in found.pop("left_out")),
+        **found,
+    )
+
+
+def _key(cell: Cell, base: Path) -> str:
+    """Content decides: other files, another revision, another tokenizer are another folder."""
+    parts = [PREPARATION_VERSION, cell.dataset.model_dump(), _state_of_source(cell, base), PRESET_VOCABULARIES.get(cell.model)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _state_of_source(cell: Cell, base: Path) -> Any:
+    source, local = source_of(cell.dataset.path, base)
+    match source:
+        case "builtin":
+            return "builtin"
+        case "hub":
+            return _hub_commit(cell.dataset.path, cell.dataset.revision)
+    files = [local] if local.is_file() else sorted(file for file in local.rglob("*") if file.is_file())
+    return [str(local.resolve()), [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]]
+
+
+def _hub_commit(name: str, revision: str | None) -> str:
+    """The commit that a hub revision stands for now; the revision itself where the hub is out of reach."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        return str(HfApi().dataset_info(name, revision=revision, timeout=10).sha)
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError):
+        return revision or "as cached"
+
+
+def _model_folder(model: str, base: Path) -> str | None:
+    if model in PRESET_VOCABULARIES:
+        return None
+    local = base / Path(model).expanduser()
+    if local.is_dir():
+        return str(local)
+    if model.startswith((".", "/", "~")):
+        raise UsageError(f"model: {local} is not to be seen on this node; put it where every node sees it")
+    return _download(model)
+
+
+def _download(model: str) -> str:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError
+
+    unused = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite"]
+    try:
+        return snapshot_download(model, ignore_patterns=unused)
+    except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"model: {model} is no folder here and cannot be had from the hub: {reason}") from error
+
+
+def _build(target: Path, cell: Cell, base: Path, model_folder: str | None) -> None:
+    table = load_captions(cell.dataset, base)
+    checks = list(_checked(table))
+    left_out = [check for check in checks if isinstance(check, LeftOut)]
+    kept = [row for row, check in enumerate(checks) if isinstance(check, str)]
+    if len(left_out) > UNREADABLE_LIMIT * len(checks) or not kept:
+        raise UsageError(
+            f"{len(left_out)} of {len(checks)} samples of {cell.dataset.path} cannot be read "
+            f"(at most {UNREADABLE_LIMIT:.0%} may be left out), the first: {_named(left_out)}"
+        )
+    table = table.select(kept)
+    table.save_to_disk(target / "data")
+    if model_folder is None:
+        train_tokenizer(table["caption"], PRESET_VOCABULARIES[cell.model], target / "tokenizer")
+    digest = hashlib.sha256("".join(check for check in checks if isinstance(check, str)).encode())
+    (target / "prepared.json").write_text(
+        json.dumps(
+            {
+                "rows": len(kept),
+                "rows_found": len(checks),
+                "fingerprint": digest.hexdigest()[:16],
+                "left_out": [one.model_dump() for one in left_out],
+            }
+        )
+    )
+
+
+def _named(left_out: list[LeftOut]) -> str:
+    return "; ".join(f"{one.name}: {one.reason}" for one in left_out[:3]) or "there are none"
+
+
+def _checked(table: "datasets.Dataset") -> Iterator[str | LeftOut]:
+    """For each sample a hash of its image and caption, or why it is left out."""
+    with ThreadPoolExecutor() as threads:
+        yield from threads.map(lambda row: _check_sample(row, table[row]), range(len(table)))
+
+
+def _check_sample(row: int, sample: dict[str, Any]) -> str | LeftOut:
+    name = Path((sample["image"] or {}).get("path") or f"row {row}").name
+    if not sample["caption"].strip():
+        return LeftOut(row=row, name=name, reason="no caption")
+    if sample["image"] is None:
+        return LeftOut(row=row, name=name, reason="no image")
+    try:
+        encoded = image_bytes(sample["image"])
+        open_rgb(encoded)
+    except UnidentifiedImageError:
+        return LeftOut(row=row, name=name, reason="no image that Pillow can read")
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        return LeftOut(row=row, name=name, reason=str(error).replace(str(sample["image"]["path"]), name))
+    return hashlib.sha256(encoded + b"\0" + sample["caption"].encode()).hexdigest()

@@ -1,0 +1,53 @@
+"""Which accelerators this host has, from the vendors' own tools."""
+
+import re
+import shutil
+import subprocess
+
+from bridgetower_ray.accelerators import ACCELERATORS, NODE_RESOURCE
+
+A100_80GB_MIB = 75_000  # both A100s call themselves A100; the memory tells the 80 GB one
+
+
+def local_resources() -> dict[str, float]:
+    """The custom resources that `ray start --resources` should declare on this host."""
+    resources: dict[str, float] = {NODE_RESOURCE: 1, ACCELERATORS["cpu"].marker: 1}
+    for name in sorted({name for name in (*_gpus(), *_gaudis()) if name in ACCELERATORS}):
+        resources[ACCELERATORS[name].marker] = 1
+    gaudis = _gaudis()
+    return resources | ({"HPU": len(gaudis)} if gaudis else {})
+
+
+def _gpus() -> list[str]:
+    lines = _ask("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+    return [gpu_name(*line.rsplit(",", 1)) for line in lines if "," in line]
+
+
+def gpu_name(product: str, memory_mib: str) -> str:
+    """The accelerator that `nvidia-smi` calls `product`; empty for one this tool does not know."""
+    for name in ("h200", "h100"):
+        if re.search(rf"\b{name}\b", product, re.IGNORECASE):
+            return name
+    is_a100 = re.search(r"\ba100\b", product, re.IGNORECASE)
+    return "a100-80gb" if is_a100 and int(memory_mib) > A100_80GB_MIB else ""
+
+
+def _gaudis() -> list[str]:
+    return [gaudi_name(line) for line in _ask("hl-smi", "-Q", "name", "-f", "csv,noheader") if gaudi_name(line)]
+
+
+def gaudi_name(product: str) -> str:
+    """The accelerator that `hl-smi` calls `product`: HL-2xx boards are Gaudi2, HL-3xx Gaudi3."""
+    board = re.search(r"HL-?([23])\d\d", product, re.IGNORECASE)
+    return {"2": "gaudi2", "3": "gaudi3"}[board.group(1)] if board else ""
+
+
+def _ask(tool: str, *arguments: str) -> list[str]:
+    path = shutil.which(tool)
+    if path is None:
+        return []
+    try:
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []

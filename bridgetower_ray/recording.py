@@ -1,0 +1,163 @@
+"""Turns what trials say into records: kept on disk, written to the store, shown as progress."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridgetower_ray.cells import Trial
+from bridgetower_ray.outcomes import Kind, Outcome
+from bridgetower_ray.progress import SweepProgress, TrialProgress, View
+from bridgetower_ray.redaction import redact
+from bridgetower_ray.spool import Spool
+from bridgetower_ray.sweep_run import SweepRun, TrialRecord
+from bridgetower_ray.tracking import HEADLINE, StoreUnavailable, Tracking
+
+
+@dataclass
+class _Attempt:
+    """A trial that is under way, with all that it has said."""
+
+    progress: TrialProgress
+    record: TrialRecord
+    run_id: str | None = None
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    environment: dict[str, Any] | None = None
+    measured: dict[str, Any] | None = None
+    node: str = ""
+
+
+class Recorder:
+    """Hears the trials of one sweep run; the only one who writes to the store while it runs."""
+
+    def __init__(
+        self, trials: Sequence[Trial], sweep_run: SweepRun, tracking: Tracking, experiment_id: str, spool: Spool, view: View
+    ) -> None:
+        self._trials, self._sweep_run = trials, sweep_run
+        self._tracking, self._experiment_id, self._spool, self._view = tracking, experiment_id, spool, view
+        self._attempts: dict[int, _Attempt] = {}
+        self._progress = SweepProgress(len(trials))
+        self.ended: dict[int, Outcome] = {}
+
+    def began(self, index: int) -> None:
+        """Trial `index` begins, perhaps again after its node was lost."""
+        self._attempts.pop(index, None)
+        trial = self._trials[index]
+        one = TrialProgress(trial)
+        now = _now_ms()
+        record = TrialRecord(
+            sweep_run=self._sweep_run, trial=trial, started_ms=now, ended_ms=now, outcome=Outcome(Kind.RUNNING)
+        )
+        attempt = _Attempt(one, record)
+        try:
+            attempt.run_id = self._tracking.start(
+                self._experiment_id, self._sweep_run.id, trial, record.attempt, record.started_ms
+            )
+        except StoreUnavailable:
+            attempt.run_id = None  # opened when its record is written
+        self._attempts[index] = attempt
+        self._progress.running[index] = one
+        self._view.trial_began(self._progress, one)
+
+    def heard(self, index: int, report: Mapping[str, Any]) -> None:
+        """Trial `index` reports events."""
+        attempt = self._attempts[index]
+        attempt.progress.phase = attempt.progress.phase if report["events"] else report["phase"]
+        attempt.progress.node = attempt.node = report["node"]
+        for event in report["events"]:
+            self._take(attempt, dict(event))
+        self._view.moved(self._progress, attempt.progress)
+
+    def _take(self, attempt: _Attempt, event: dict[str, Any]) -> None:
+        match event.pop("event", None):
+            case "phase":
+                attempt.progress.phase = event["phase"]
+            case "environment":
+                attempt.environment = event
+            case "steps":
+                attempt.steps += event["steps"]
+                _show_steps(attempt.progress, event, attempt.steps)
+            case "measured":
+                attempt.measured = event
+
+    def finished(self, index: int, outcome: Outcome, log: str = "") -> None:
+        """Trial `index` has its outcome: put it on disk, then into the store."""
+        attempt = self._attempts.pop(index)
+        if outcome.kind is Kind.MEASURED and attempt.measured is None:
+            outcome = Outcome(Kind.FAILED, "the training ended without a measurement")
+        record = attempt.record.model_copy(
+            update={
+                "outcome": Outcome(outcome.kind, redact(outcome.reason)),
+                "ended_ms": _now_ms(),
+                "node": attempt.node,
+                "environment": attempt.environment,
+                "measured": attempt.measured,
+                "steps": tuple(attempt.steps),
+                "log": log,
+            }
+        )
+        self._spool.save(record)
+        self._write(record, attempt.run_id)
+        self.ended[index] = outcome
+        self._progress.running.pop(index, None)
+        self._progress.ended += 1
+        self._progress.measured += outcome.kind is Kind.MEASURED
+        figure = (attempt.measured or {}).get(HEADLINE) if outcome.kind is Kind.MEASURED else None
+        self._view.trial_ended(self._progress, attempt.progress, outcome, figure)
+
+    def lost(self, index: int, reason: str) -> None:
+        """The actor or node of trial `index` is gone for good; a result that it gave before stands."""
+        if index in self.ended:
+            return
+        if index not in self._attempts:
+            self.began(index)
+        self.finished(index, Outcome(Kind.FAILED, reason))
+
+    def interrupt(self, reason: str) -> None:
+        """End what is still under way as interrupted."""
+        for index in list(self._attempts):
+            self.finished(index, Outcome(Kind.INTERRUPTED, reason))
+
+    def _write(self, record: TrialRecord, run_id: str | None) -> None:
+        try:
+            run_id = run_id or open_run(self._tracking, self._experiment_id, record)
+            self._tracking.write(run_id, record)
+        except StoreUnavailable:
+            return  # it waits in the spool
+        self._spool.remove(record)
+
+
+def replay(tracking: Tracking, experiment_id: str, spool: Spool) -> tuple[int, int]:
+    """Write what waits in the spool; returns how many records were written and how many wait on."""
+    written = waiting = 0
+    for record in spool.waiting():
+        try:
+            tracking.write(open_run(tracking, experiment_id, record), record)
+        except StoreUnavailable:
+            waiting += 1
+        else:
+            spool.remove(record)
+            written += 1
+    return written, waiting
+
+
+def open_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:
+    """The MLflow run of a record, opened if its attempt has none yet."""
+    existing = tracking.find_attempt(experiment_id, record.attempt)
+    return existing or tracking.start(
+        experiment_id, record.sweep_run.id, record.trial, record.attempt, record.started_ms
+    )
+
+
+def _show_steps(progress: TrialProgress, event: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
+    """Steps so far, and the pace of the last ten for all ranks."""
+    progress.step, progress.total_steps = steps[-1]["step"], event["total_steps"]
+    recent = steps[-10:]
+    seconds = sum(step["seconds"] for step in recent)
+    samples = sum(step["samples"] for step in recent) * progress.trial.cell.devices
+    progress.phase = "warm-up" if steps[-1]["warmup"] else "measuring"
+    progress.samples_per_second = samples / seconds if seconds else None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

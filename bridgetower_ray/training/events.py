@@ -1,0 +1,38 @@
+"""JSON lines from a rank to whoever started it: a pipe under a supervisor, standard output by hand."""
+
+import json
+import os
+from typing import Any
+
+EVENTS_FD = "BRIDGETOWER_RAY_EVENTS_FD"  # file descriptor to write to; standard output where it is not set
+
+
+class Events:
+    """Writes events; every rank but the first writes only its failure."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._stream = os.fdopen(_events_descriptor(), "w", encoding="utf-8")
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Write one event, from rank 0 only."""
+        if self._rank == 0:
+            self._write(event, fields)
+
+    def failed(self, kind: str, reason: str) -> None:
+        """Say why this rank gives up."""
+        self._write("failed", {"kind": kind, "reason": reason, "rank": self._rank})
+
+    def _write(self, event: str, fields: dict[str, Any]) -> None:
+        self._stream.write(json.dumps({"event": event, **fields}) + "\n")
+        self._stream.flush()
+
+
+def _events_descriptor() -> int:
+    """The supervisor's pipe; by hand a copy of standard output, which libraries' own prints then no longer reach."""
+    given = os.environ.get(EVENTS_FD)
+    if given is not None:
+        return int(given)
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    return stdout

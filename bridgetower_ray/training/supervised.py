@@ -1,0 +1,15 @@
+"""What a process does that runs under a supervisor."""
+
+import ctypes
+import os
+import signal
+
+from bridgetower_ray.training.events import EVENTS_FD
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_supervisor() -> None:
+    """Have the kernel end this process when the one that supervises it dies, however it dies."""
+    if EVENTS_FD in os.environ:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,178 @@
+"""One rank's story, top to bottom: prepare, build, train under the meter, say what was measured."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+import transformers
+from transformers import set_seed
+
+from bridgetower_ray.cells import Cell
+from bridgetower_ray.data.pipelines import ReferencePipeline
+from bridgetower_ray.data.preparation import Prepared, prepare
+from bridgetower_ray.errors import TrialError
+from bridgetower_ray.training.backends import Backend, backend_for
+from bridgetower_ray.training.environment import describe_environment
+from bridgetower_ray.training.events import Events
+from bridgetower_ray.training.job import Job
+from bridgetower_ray.training.meter import Meter, Step, Window
+from bridgetower_ray.training.model import describe, load_model
+from bridgetower_ray.training.samples import CaptionedImages, collate, load_table, normalisation, tokenize
+from bridgetower_ray.training.trainer import describe_loader, metered_trainer
+
+PROGRESS_SECONDS = 1.0
+
+
+def run_rank(job: Job, events: Events) -> None:
+    """Measure the job's trial as one of its ranks.
+
+    Emits `environment` (what runs), `steps` (progress) and `measured` (the result).
+
+    Raises:
+        TrialError: the trial cannot run as it was asked for.
+        UsageError: data or model cannot be had.
+    """
+    cell = job.trial.cell
+    _check_world_size(cell)
+    torch.set_num_threads(cell.training.cpu_threads_per_rank)
+    events.emit("phase", phase="loading")
+    prepared = job.prepared or prepare(cell, Path(job.base_folder))
+    backend = backend_for(cell)
+    total_steps = _total_steps(cell, prepared.rows)
+    set_seed(cell.training.seed)
+    model = load_model(cell.model, prepared.model_folder, cell.training.freeze_text_pooler)
+    facts = describe(model)
+    meter = Meter(cell.warmup_steps, total_steps, lambda: _settle(backend), sink=ProgressSink(events, total_steps))
+    with tempfile.TemporaryDirectory(prefix="bridgetower-ray-") as scratch:
+        trainer = metered_trainer(
+            backend.trainer_class,
+            meter,
+            model=model,
+            args=backend.arguments(cell, total_steps, Path(scratch)),
+            train_dataset=_training_data(cell, prepared, facts["image"]),
+            data_collator=collate,
+        )
+        loader = describe_loader(trainer)
+        events.emit("environment", **_describe_run(backend, trainer, prepared, facts, loader, total_steps, cell))
+        outcome = trainer.train()
+    window = meter.window()
+    events.emit(
+        "measured",
+        **summarise(window, _samples_of_all_ranks(window.steps), backend),
+        train_loss=outcome.training_loss,
+    )
+
+
+def summarise(window: Window, samples: int, backend: Backend) -> dict[str, Any]:
+    """The figures of a window.
+
+    Args:
+        samples: counted over all ranks.
+    """
+    memory = backend.peak_memory_bytes()
+    return {
+        "train_samples_per_second": samples / window.seconds,
+        "window_seconds": window.seconds,
+        "window_steps": len(window.steps),
+        "window_samples": samples,
+        "host_fetch_fraction": window.host_fetch_fraction,
+        "epoch_boundaries": window.epochs_begun,
+        "epoch_boundary_seconds": window.epoch_boundary_seconds,
+        **({} if memory is None else {"peak_device_memory_bytes": memory}),
+        **({} if backend.asynchronous else {"data_wait_fraction": window.host_fetch_fraction}),
+    }
+
+
+class ProgressSink:
+    """Collects steps and sends them on about once a second, so that a trial that dies has left its steps."""
+
+    def __init__(self, events: Events, total_steps: int) -> None:
+        self._events, self._total_steps = events, total_steps
+        self._pending: list[Step] = []
+        self._sent = float("-inf")
+
+    def __call__(self, step: Step, now: float) -> None:
+        """Take a step; send what is pending if it is time or the last one."""
+        self._pending.append(step)
+        if now - self._sent >= PROGRESS_SECONDS or step.step == self._total_steps:
+            self._events.emit("steps", total_steps=self._total_steps, steps=[asdict(one) for one in self._pending])
+            self._pending, self._sent = [], now
+
+
+def _check_world_size(cell: Cell) -> None:
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks != cell.devices:
+        raise TrialError(
+            f"the trial is for {cell.devices} devices, but {ranks} ranks were started; by hand: "
+            f"torchrun --nproc-per-node {cell.devices} -m bridgetower_ray.training TRIAL.json"
+        )
+
+
+def _total_steps(cell: Cell, rows: int) -> int:
+    try:
+        total = cell.total_steps(rows)
+    except ValueError as error:
+        raise TrialError(f"a window without steps: {error}") from None
+    if total is None or total <= cell.warmup_steps:
+        raise TrialError(f"a window without steps: of {total} steps {cell.warmup_steps} are warm-up")
+    return total
+
+
+def _training_data(cell: Cell, prepared: Prepared, image_size: int) -> CaptionedImages:
+    table = load_table(prepared.data_folder)
+    tokens = tokenize(table["caption"], prepared.tokenizer_folder, cell.training.max_seq_length)
+    transform = ReferencePipeline(image_size, *normalisation(prepared.model_folder))
+    return CaptionedImages(table.select_columns(["image"]), tokens, transform)
+
+
+def _settle(backend: Backend) -> None:
+    """An edge of the window: every device at rest, then every rank here."""
+    backend.synchronize()
+    if distributed.is_initialized():
+        distributed.barrier()
+
+
+def _samples_of_all_ranks(steps: Sequence[Step]) -> int:
+    samples = sum(step.samples for step in steps)
+    if not distributed.is_initialized():
+        return samples
+    counted: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(counted, samples)
+    return sum(counted)
+
+
+def _describe_run(
+    backend: Backend,
+    trainer: transformers.Trainer,
+    prepared: Prepared,
+    model: dict[str, Any],
+    loader: dict[str, Any],
+    total_steps: int,
+    cell: Cell,
+) -> dict[str, Any]:
+    arguments = trainer.args
+    return {
+        **describe_environment([backend.device_name()] * arguments.world_size),
+        "asynchronous": backend.asynchronous,
+        "model": model,
+        "data": {
+            "fingerprint": prepared.fingerprint,
+            "samples": prepared.rows,
+            "samples_left_out": len(prepared.left_out),
+            "left_out": [one.model_dump() for one in prepared.left_out],
+        },
+        "effective": {
+            **loader,
+            "trainer": backend.trainer_class.__name__,
+            "ranks": arguments.world_size,
+            "precision": "bf16 autocast" if arguments.bf16 else "float32",
+            "total_batch": cell.total_batch,
+            "total_steps": total_steps,
+            "warmup_steps": cell.warmup_steps,
+        },
+    }
