@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import ray
 
@@ -53,8 +52,3 @@ def connected(address: str | None) -> Iterator[None]:
 def inventory() -> Inventory:
     """The resources of each living node."""
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-
-
-def inside_ray_job() -> bool:
-    """Whether this process is the entrypoint of `ray job submit`, in a copy of the folder that goes away."""
-    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "runtime_resources" in Path.cwd().parts

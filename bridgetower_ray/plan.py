@@ -109,9 +109,7 @@ def _matches(value: AxisValue, wanted: AxisValue | tuple[AxisValue, ...]) -> boo
     return any(same_value(value, one) for one in (wanted if isinstance(wanted, tuple) else (wanted,)))
 
 
-def _planned(
-    spec: SweepSpec, axes: dict[str, AxisValue], inventory: Inventory | None, rows: int | None
-) -> PlannedCell:
+def _planned(spec: SweepSpec, axes: dict[str, AxisValue], inventory: Inventory | None, rows: int | None) -> PlannedCell:
     name = str(axes["accelerator"])
     accelerator, devices = spec.accelerator(name), spec.devices(name)
     asked = spec.training.model_copy(update={key: value for key, value in axes.items() if key != "accelerator"})
@@ -145,7 +143,7 @@ def _outcome(cell: Cell, resources: Mapping[str, float], inventory: Inventory | 
 def impossible(accelerator: Accelerator, mediapipe: bool) -> str:
     """Why this combination can never run anywhere; empty if it can."""
     if mediapipe and not accelerator.mediapipe:
-        return f"mediapipe_dataloader needs Gaudi's hardware decoder, which {accelerator.label} has not"
+        return "mediapipe_dataloader needs Gaudi's hardware decoder"
     return ""
 
 
@@ -188,7 +186,7 @@ def _share_runs(cells: Iterable[PlannedCell]) -> Iterator[PlannedCell]:
 def _trials(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[Trial]:
     """Repeat by repeat, and within one the accelerators in turn, so that none waits for another's block."""
     runnable = [cell for cell in cells if cell.runnable and cell.same_as is None]
-    pools = [[cell for cell in runnable if cell.axes["accelerator"] == name] for name in spec.axis_values["accelerator"]]
+    pools = [[cell for cell in runnable if cell.axes["accelerator"] == name] for name in spec.accelerator_names]
     in_turn = [cell for row in itertools.zip_longest(*pools) for cell in row if cell is not None]
     for repeat in range(1, spec.measure.repeats + 1):
         for cell in in_turn:
@@ -205,7 +203,7 @@ def _trials(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[Trial]:
 
 
 def _warnings(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[str]:
-    batches = {name: _total_batches(cells, name) for name in spec.axis_values["accelerator"]}
+    batches = {name: _total_batches(cells, name) for name in spec.accelerator_names}
     if len({tuple(sorted(batch)) for batch in batches.values()}) > 1:
         each = ", ".join(f"{name}: {'/'.join(map(str, sorted(batch)))}" for name, batch in batches.items())
         yield f"the arms differ in samples a step over all devices ({each}): no ratio is made across them"

@@ -31,7 +31,13 @@ class Recorder:
     """Hears the trials of one sweep run; the only one who writes to the store while it runs."""
 
     def __init__(
-        self, trials: Sequence[Trial], sweep_run: SweepRun, tracking: Tracking, experiment_id: str, spool: Spool, view: View
+        self,
+        trials: Sequence[Trial],
+        sweep_run: SweepRun,
+        tracking: Tracking,
+        experiment_id: str,
+        spool: Spool,
+        view: View,
     ) -> None:
         self._trials, self._sweep_run = trials, sweep_run
         self._tracking, self._experiment_id, self._spool, self._view = tracking, experiment_id, spool, view
@@ -46,7 +52,11 @@ class Recorder:
         one = TrialProgress(trial)
         now = _now_ms()
         record = TrialRecord(
-            sweep_run=self._sweep_run, trial=trial, started_ms=now, ended_ms=now, outcome=Outcome(Kind.RUNNING)
+            sweep_run=self._sweep_run,
+            trial=trial,
+            started_ms=now,
+            ended_ms=now,
+            outcome=Outcome(Kind.RUNNING),
         )
         attempt = _Attempt(one, record)
         try:

@@ -5,7 +5,15 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_serializer,
+    model_validator,
+)
 
 from bridgetower_ray.accelerators import ACCELERATORS, Accelerator, variant
 from bridgetower_ray.errors import UsageError
@@ -105,8 +113,9 @@ SWEEPABLE = (
 
 
 def _axis(name: str) -> Any:
+    """The field of an axis: one or more values of what the training setting of that name may be."""
     field = TrainingSettings.model_fields[name]
-    value_type = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    value_type: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     return (Annotated[tuple[value_type, ...], Field(min_length=1)] | None, None)
 
 
@@ -128,7 +137,7 @@ class SweepSpec(Strict):
     training: TrainingSettings = TrainingSettings()
     measure: MeasureSettings = MeasureSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
-    axes: Axes  # type: ignore[valid-type]
+    axes: Axes
     exclude: tuple[dict[str, AxisValue | tuple[AxisValue, ...]], ...] = ()
     accelerators: dict[Annotated[str, Field(pattern=SLUG)], AcceleratorSettings] = {}
     baseline: dict[str, AxisValue] | None = None
@@ -139,6 +148,11 @@ class SweepSpec(Strict):
         """Each axis that the file names, with its values: the accelerator first, loader settings last."""
         values = {name: getattr(self.axes, name) for name in ("accelerator", *SWEEPABLE)}
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def accelerator_names(self) -> tuple[str, ...]:
+        """The accelerator axis."""
+        return tuple(str(name) for name in self.axis_values["accelerator"])
 
     def accelerator(self, name: str) -> Accelerator:
         """The known accelerator of that name, or the sweep's own."""
@@ -152,9 +166,21 @@ class SweepSpec(Strict):
         settings = self.accelerators.get(name)
         return settings.devices if settings and settings.devices else self.accelerator(name).devices
 
+    @field_serializer("training")
+    def _only_what_was_set(self, training: TrainingSettings) -> dict[str, Any]:
+        """So that a spec reads back as it was: a default written out would clash with an axis."""
+        return training.model_dump(exclude_unset=True)
+
     @model_validator(mode="after")
     def _consistent(self) -> "SweepSpec":
-        for check in (_check_length, _check_model, _check_accelerators, _check_axes, _check_exclude, _check_baseline):
+        for check in (
+            _check_length,
+            _check_model,
+            _check_accelerators,
+            _check_axes,
+            _check_exclude,
+            _check_baseline,
+        ):
             check(self)
         return self
 
@@ -193,9 +219,9 @@ def _check_accelerators(spec: SweepSpec) -> None:
             hint = "; one of your own needs `like: <a known one>`"
             raise _Misfit(("accelerators", name), _unknown("accelerator", name, ACCELERATORS) + hint)
     known = {**ACCELERATORS, **spec.accelerators}
-    for index, name in enumerate(spec.axis_values["accelerator"]):
+    for index, name in enumerate(spec.accelerator_names):
         if name not in known:
-            raise _Misfit(("axes", "accelerator", index), _unknown("accelerator", str(name), known))
+            raise _Misfit(("axes", "accelerator", index), _unknown("accelerator", name, known))
 
 
 def _check_axes(spec: SweepSpec) -> None:

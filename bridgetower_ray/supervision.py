@@ -4,6 +4,7 @@ One process group holds every rank and every loader worker, so one `killpg` reac
 the kernel to end it when the supervisor dies.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -152,10 +153,8 @@ class ProcessGroup:
     def _kill(self) -> None:
         # The first rank is not reaped before this, so its process group id cannot be another's by now.
         if self._processes and self._processes[0].returncode is None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._processes[0].pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         for process in self._processes:
             process.wait()
         for reader in self._readers:

@@ -77,7 +77,9 @@ class _Report(tune.Callback):
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._recorder.began(_index(trial))
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         self._recorder.heard(_index(trial), result)
         if "outcome" in result:
             outcome = Outcome(Kind(result["outcome"]["kind"]), result["outcome"]["reason"])
@@ -113,5 +115,3 @@ def _sigterm_as_sigint() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-

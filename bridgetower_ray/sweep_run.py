@@ -85,6 +85,6 @@ def describe_sweep_run(identity: str, plan: Plan, stack: dict[str, str]) -> Swee
             for cell in plan.cells
         ),
         baseline=plan.baseline.setting if plan.baseline else None,
-        accelerator_labels={str(name): spec.accelerator(str(name)).label for name in spec.axis_values["accelerator"]},
+        accelerator_labels={name: spec.accelerator(name).label for name in spec.accelerator_names},
         stack=stack,
     )

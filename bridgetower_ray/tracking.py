@@ -68,6 +68,7 @@ class Tracking:
         Raises:
             UsageError: the store cannot be reached or opened.
         """
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.ERROR)
         self.uri = uri
@@ -75,7 +76,7 @@ class Tracking:
             try:
                 self._client = mlflow.MlflowClient(uri)
                 self._client.search_experiments(max_results=1)
-            except Exception as error:  # noqa: BLE001 - whatever a store's client raises, it is not to be had
+            except Exception as error:
                 raise UsageError(f"tracking store {redact(uri)}: {_one_line(error)}") from None
 
     def experiment_names(self) -> list[str]:
@@ -253,11 +254,24 @@ def _params(record: TrialRecord) -> list[Param]:
     values: dict[str, Any] = {**trial.axes, "setting": trial.setting}
     values |= {f"train.{name}": value for name, value in trial.cell.training.model_dump().items()}
     values |= {f"measure.{name}": value for name, value in trial.cell.measure.model_dump().items()}
-    values |= {"model.name": trial.cell.model, "data.path": trial.cell.dataset.path, "env.devices": trial.cell.devices}
+    values |= {
+        "model.name": trial.cell.model,
+        "data.path": trial.cell.dataset.path,
+        "env.devices": trial.cell.devices,
+    }
     for section, prefix in (("model", "model"), ("data", "data"), ("effective", "run"), ("versions", "env")):
         found = (record.environment or {}).get(section, {})
         values |= {f"{prefix}.{name}": value for name, value in found.items() if name != "left_out"}
-    for name in ("host", "cpu_model", "cpus", "cpus_usable", "driver", "torch_threads", "code_commit", "code_hash"):
+    for name in (
+        "host",
+        "cpu_model",
+        "cpus",
+        "cpus_usable",
+        "driver",
+        "torch_threads",
+        "code_commit",
+        "code_hash",
+    ):
         if record.environment and name in record.environment:
             values[f"env.{name}"] = record.environment[name]
     if record.environment:
@@ -271,3 +285,11 @@ def _params(record: TrialRecord) -> list[Param]:
 def _trial_file(record: TrialRecord) -> str:
     """The trial as `python -m bridgetower_ray.training` takes it, to be run again by hand anywhere."""
     return json.dumps({"trial": record.trial.model_dump(mode="json"), "base_folder": "."}, indent=2)
+
+
+def ui_hints(uri: str, experiment_id: str) -> tuple[str, ...]:
+    """How to see an experiment's runs in MLflow's UI: the command that serves a local store, and the address."""
+    page = f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+    if uri.startswith("http"):
+        return (f"{redact(uri).rstrip('/')}/{page}",)
+    return (f"mlflow ui --backend-store-uri {redact(uri)}", f"http://127.0.0.1:5000/{page}")

@@ -139,9 +139,7 @@ def _load(settings: DatasetSettings, base: Path) -> Any:
                 return datasets.load_dataset("parquet", data_files=files, split="train")
             case "images":
                 return datasets.load_dataset("imagefolder", data_dir=str(local), split="train", drop_labels=True)
-        return datasets.load_dataset(
-            settings.path, settings.config, split=settings.split, revision=settings.revision
-        )
+        return datasets.load_dataset(settings.path, settings.config, split=settings.split, revision=settings.revision)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise UsageError(f"dataset.path: {settings.path} cannot be loaded: {_first_line(error)}") from error
 

@@ -145,7 +145,13 @@ def _cat(pen: _Pen, x: float, size: float) -> None:
 
 
 def _tree(pen: _Pen, x: float, size: float) -> None:
-    pen.shape((x - size * 0.05, 0.92), (x - size * 0.04, 0.5), (x + size * 0.04, 0.5), (x + size * 0.05, 0.92), fill=170)
+    pen.shape(
+        (x - size * 0.05, 0.92),
+        (x - size * 0.04, 0.5),
+        (x + size * 0.04, 0.5),
+        (x + size * 0.05, 0.92),
+        fill=170,
+    )
     pen.oval(x, 0.42, size * 0.32, size * 0.34, fill=225)
     pen.hatch(x - size * 0.2, 0.3, x + size * 0.2, 0.5, 30)
 

@@ -24,7 +24,7 @@ def open_rgb(encoded: bytes) -> Image.Image:
         OSError, ValueError, SyntaxError, Image.DecompressionBombError: whatever Pillow raises for a file
             it cannot read to its end.
     """
-    image = Image.open(io.BytesIO(encoded))
+    image: Image.Image = Image.open(io.BytesIO(encoded))
     if image.mode in DEEP_MODES:
         image = _to_eight_bits(image)
     return image.convert("RGB")

@@ -68,7 +68,12 @@ def prepare(cell: Cell, base: Path) -> Prepared:
 
 def _key(cell: Cell, base: Path) -> str:
     """Content decides: other files, another revision, another tokenizer are another folder."""
-    parts = [PREPARATION_VERSION, cell.dataset.model_dump(), _state_of_source(cell, base), PRESET_VOCABULARIES.get(cell.model)]
+    parts = [
+        PREPARATION_VERSION,
+        cell.dataset.model_dump(),
+        _state_of_source(cell, base),
+        PRESET_VOCABULARIES.get(cell.model),
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -80,7 +85,10 @@ def _state_of_source(cell: Cell, base: Path) -> Any:
         case "hub":
             return _hub_commit(cell.dataset.path, cell.dataset.revision)
     files = [local] if local.is_file() else sorted(file for file in local.rglob("*") if file.is_file())
-    return [str(local.resolve()), [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]]
+    return [
+        str(local.resolve()),
+        [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files],
+    ]
 
 
 def _hub_commit(name: str, revision: str | None) -> str:
@@ -107,7 +115,7 @@ def _model_folder(model: str, base: Path) -> str | None:
 
 def _download(model: str) -> str:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     unused = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite"]
     try:

@@ -11,7 +11,12 @@ from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import die_with_supervisor
 
 # CUDA has an error type for it; the CPU's allocator and the HPU's bridge say it in words.
-OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "allocation failed")
+OUT_OF_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "allocation failed",
+)
 
 
 def main() -> int:

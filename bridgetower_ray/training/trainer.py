@@ -27,7 +27,7 @@ def metered_trainer(base: type[Trainer], meter: Meter, **arguments: Any) -> Trai
     `get_batch_samples` is where transformers 4.55 and 5 take the batches of an optimizer step from the loader.
     """
 
-    class MeteredTrainer(base):  # type: ignore[valid-type, misc]
+    class MeteredTrainer(base):
         def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
             meter.fetch_begins()
             batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)

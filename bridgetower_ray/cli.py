@@ -1,0 +1,256 @@
+"""The commands: parse, call, print."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bridgetower_ray import __version__
+from bridgetower_ray.errors import BridgetowerRayError, UsageError
+from bridgetower_ray.plan import Inventory, Plan, PlannedCell, estimate_seconds, make_plan
+from bridgetower_ray.progress import duration
+from bridgetower_ray.redaction import redact
+from bridgetower_ray.spec import SweepSpec, load_spec, sweep_schema
+
+if TYPE_CHECKING:
+    from bridgetower_ray.session import Session
+    from bridgetower_ray.tracking import Tracking
+
+SWEEP = click.argument("sweep", type=click.Path(path_type=Path))
+ADDRESS = click.option("--address", help="Ray cluster to use, such as auto or ray://head:10001.")
+REPORTS = click.option(
+    "--reports",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Folder for reports.  [default: ./reports]",
+)
+EXIT_NOT_ALL_MEASURED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """Turns this package's errors into one line on standard error and an exit status."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BridgetowerRayError as error:
+            click.echo(f"bridgetower-ray: {redact(str(error))}", err=True)
+            ctx.exit(EXIT_USAGE)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Measure how fast BridgeTower fine-tunes on the accelerators of a Ray cluster, and why."""
+
+
+@main.command()
+def schema() -> None:
+    """Print the JSON Schema of a sweep file."""
+    click.echo(json.dumps(sweep_schema(), indent=2))
+
+
+@main.command()
+@SWEEP
+@ADDRESS
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+def plan(sweep: Path, address: str | None, as_json: bool) -> None:
+    """Print every cell of SWEEP with what will become of it. Starts nothing."""
+    spec, _ = load_spec(sweep)
+    laid_out = make_plan(spec, _inventory(address), _rows(spec, address))
+    seconds = estimate_seconds(laid_out, _earlier_seconds(spec))
+    if as_json:
+        click.echo(json.dumps(_plan_object(laid_out, seconds, address is not None), indent=2))
+    else:
+        _show_plan(laid_out, seconds, address is not None, _console())
+
+
+@main.command()
+@SWEEP
+@ADDRESS
+@REPORTS
+@click.option("--fresh", is_flag=True, help="Start another sweep run instead of continuing the newest.")
+def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool) -> None:
+    """Run SWEEP, or what is left of its newest sweep run, and report on it."""
+    from bridgetower_ray.session import run_sweep
+
+    spec, _ = load_spec(sweep)
+    console = _console()
+    tracking = _tracking(reports)
+    session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console)
+    complete = _report(tracking, spec.name, session.sweep_run.id, reports, console)
+    _say_what_waits(session, console)
+    if session.interrupted:
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(0 if complete else EXIT_NOT_ALL_MEASURED)
+
+
+@main.command()
+@click.argument("sweep")
+@click.option("--sweep-run", help="Which sweep run.  [default: the newest]")
+@REPORTS
+def report(sweep: str, sweep_run: str | None, reports: Path | None) -> None:
+    """Write the report of SWEEP, a sweep's name or its file, from MLflow alone."""
+    name = load_spec(Path(sweep))[0].name if sweep.endswith((".yaml", ".yml")) else sweep
+    _report(_tracking(reports), name, sweep_run, reports, _console())
+
+
+def _console() -> Console:
+    console = Console(highlight=False, soft_wrap=False)
+    # A pipe has no width: tables are then as wide as they need to be.
+    return console if console.is_terminal else Console(highlight=False, width=200)
+
+
+def _rows(spec: SweepSpec, address: str | None) -> int | None:
+    from bridgetower_ray.data.captions import check_local_source
+
+    return None if address else check_local_source(spec.dataset, Path.cwd())
+
+
+def _inventory(address: str | None) -> Inventory | None:
+    if address is None:
+        return None
+    from bridgetower_ray import cluster
+
+    with cluster.connected(address):
+        return cluster.inventory()
+
+
+def _tracking(reports: Path | None) -> "Tracking":
+    """The store; in a Ray job's throw-away folder only one that outlives it.
+
+    Raises:
+        UsageError: the store or the report folder would be lost with the job's working folder.
+    """
+    from bridgetower_ray.tracking import Tracking, default_uri, local_store_file
+
+    uri = default_uri(Path.cwd())
+    if _inside_ray_job():
+        file = local_store_file(uri)
+        if file is not None and file.is_relative_to(Path.cwd()):
+            raise UsageError(
+                "in a Ray job the working folder is a throw-away copy: give the job a store that outlives it, "
+                '--runtime-env-json \'{"env_vars": {"MLFLOW_TRACKING_URI": "http://HOST:5000"}}\''
+            )
+        if not _report_folder(reports).is_absolute() or _report_folder(reports).is_relative_to(Path.cwd()):
+            raise UsageError(
+                "in a Ray job the working folder is a throw-away copy: add `--reports /absolute/folder` to the run"
+            )
+    return Tracking(uri)
+
+
+def _inside_ray_job() -> bool:
+    """Whether this is the entrypoint of `ray job submit`, in a copy of the folder that goes away."""
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "runtime_resources" in Path.cwd().parts
+
+
+def _report_folder(reports: Path | None) -> Path:
+    return reports or Path("reports")
+
+
+def _earlier_seconds(spec: SweepSpec) -> dict[str, float]:
+    """From the store if there is one already; a plan creates none."""
+    local = Path("mlflow.db")
+    if "MLFLOW_TRACKING_URI" not in os.environ and not local.exists():
+        return {}
+    from bridgetower_ray.session import earlier_seconds
+    from bridgetower_ray.tracking import Tracking, default_uri
+
+    return earlier_seconds(Tracking(default_uri(Path.cwd())), spec.name)
+
+
+def _report(tracking: "Tracking", name: str, sweep_run: str | None, reports: Path | None, console: Console) -> bool:
+    """Print and write a report; returns whether every cell was measured."""
+    from bridgetower_ray.report.render import document_of, show, write_report
+    from bridgetower_ray.session import read_results
+    from bridgetower_ray.tracking import ui_hints
+
+    results, experiment_id = read_results(tracking, name, sweep_run)
+    document = document_of(results, ui_hints(tracking.uri, experiment_id))
+    console.print()
+    show(document, console)
+    files = write_report(document, results, _report_folder(reports) / name)
+    console.print()
+    for label, lines in (
+        ("Report", [str(file) for file in files]),
+        ("MLflow", ui_hints(tracking.uri, experiment_id)),
+    ):
+        for line in lines:
+            console.print(Text(f"{label}: {line}"), soft_wrap=True)
+    return len(results.measured) == len(results.to_measure)
+
+
+def _say_what_waits(session: "Session", console: Console) -> None:
+    if session.waiting:
+        console.print(
+            f"{session.waiting} results wait on this host: the tracking store did not take them; "
+            "the next `run` writes them"
+        )
+
+
+def _show_plan(laid_out: Plan, seconds: float | None, checked: bool, console: Console) -> None:
+    table = Table("setting", "outcome", "trials", "warm-up", "window", "resources of a trial", "cell", show_edge=False)
+    for cell in laid_out.cells:
+        trials = str(laid_out.spec.measure.repeats) if cell.runnable and not cell.same_as else ""
+        outcome = f"runs as {cell.same_as}" if cell.same_as else str(cell.outcome)
+        warmup = f"{cell.cell.warmup_steps} steps" if cell.runnable else ""
+        entries = (cell.setting, outcome, trials, warmup, _window(cell), _resources(cell), cell.cell.cell_id)
+        table.add_row(*(Text(entry) for entry in entries))
+    console.print(table)
+    for warning in laid_out.warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+    runnable = len(laid_out.trials) // laid_out.spec.measure.repeats
+    excluded = f", {laid_out.excluded} combinations excluded" if laid_out.excluded else ""
+    console.print(f"{runnable} runnable cells, {len(laid_out.trials)} trials{excluded}")
+    console.print(
+        "time: not known, no earlier run of these cells" if seconds is None else f"time: about {duration(seconds)}"
+    )
+    console.print("cluster checked" if checked else "cluster not checked (--address checks one)")
+
+
+def _window(cell: PlannedCell) -> str:
+    if not cell.runnable:
+        return ""
+    if cell.window_steps is None:
+        return f"{cell.cell.training.num_train_epochs:g} epochs less the warm-up"
+    return f"{cell.window_steps} steps{' (short)' if cell.short_window else ''}"
+
+
+def _resources(cell: PlannedCell) -> str:
+    return ", ".join(f"{name}: {amount:g}" for name, amount in cell.resources.items()) if cell.runnable else ""
+
+
+def _plan_object(laid_out: Plan, seconds: float | None, checked: bool) -> dict[str, Any]:
+    return {
+        "sweep": laid_out.spec.name,
+        "cluster_checked": checked,
+        "runnable_cells": len(laid_out.trials) // laid_out.spec.measure.repeats,
+        "trials": len(laid_out.trials),
+        "excluded_combinations": laid_out.excluded,
+        "estimated_seconds": seconds,
+        "warnings": list(laid_out.warnings),
+        "cells": [
+            {
+                "cell_id": cell.cell.cell_id,
+                "setting": cell.setting,
+                "axes": cell.axes,
+                "outcome": str(cell.outcome.kind),
+                "reason": cell.outcome.reason,
+                "same_as": cell.same_as,
+                "trials": laid_out.spec.measure.repeats if cell.runnable and not cell.same_as else 0,
+                "resources": cell.resources,
+                "warmup_steps": cell.cell.warmup_steps,
+                "window_steps": cell.window_steps,
+                "short_window": cell.short_window,
+            }
+            for cell in laid_out.cells
+        ],
+    }

@@ -1,0 +1,137 @@
+"""Which cells may be put into a ratio, and what is to be said beside it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bridgetower_ray.report.records import CellResult, SweepResults
+from bridgetower_ray.report.stats import Ratio, ratio_of_means, repeats_needed
+
+# The work that a cell does, with the axes that declare a difference in it. Other differences forbid a ratio.
+BATCH_AXES = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps"})
+WORK: Mapping[str, frozenset[str]] = {
+    "model.parameters": frozenset(),
+    "model.image": frozenset(),
+    "data.fingerprint": frozenset(),
+    "run.total_batch": BATCH_AXES,
+    "run.total_steps": BATCH_AXES,
+    "run.precision": frozenset({"bf16"}),
+    "train.max_seq_length": frozenset({"max_seq_length"}),
+    "train.dataloader_drop_last": frozenset(),
+    "measure.warmup_steps": frozenset(),
+}
+# The stack under it: a difference is said beside the ratio.
+STACK = (
+    "env.host", "env.cpu_model", "env.driver", "env.python", "env.torch", "env.transformers", "env.accelerate",
+    "env.pillow", "env.code_hash",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One cell against another: a ratio, or why there is none, and what differs in the stack under them."""
+
+    numerator: CellResult
+    denominator: CellResult
+    ratio: Ratio | None
+    why_not: str
+    stack_differences: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """`1.28x [1.20, 1.37]`; `~` where the interval holds 1; no interval from single repeats."""
+        if self.ratio is None:
+            return "–"
+        value = f"{self.ratio.value:.2f}x"
+        flag = " †" if self.stack_differences else ""
+        if self.ratio.low is None or self.ratio.high is None:
+            return f"{value} (one repeat){flag}"
+        interval = f"[{self.ratio.low:.2f}, {self.ratio.high:.2f}]"
+        return f"{value} {interval}{flag}" if self.ratio.separated else f"~ {value} {interval}{flag}"
+
+    @property
+    def repeats_needed(self) -> int | None:
+        """Repeats an arm that would tell the two apart; None if they are, or if no sensible number would."""
+        if self.ratio is None or self.ratio.separated is not False:
+            return None
+        return repeats_needed(self.numerator.throughputs, self.denominator.throughputs)
+
+
+def compare(numerator: CellResult, denominator: CellResult, axes: Iterable[str]) -> Comparison:
+    """The throughput of one cell over another's, if the work is the same.
+
+    Args:
+        axes: the sweep's declared axes; a difference in work that one of them declares is what is compared.
+    """
+    unlike = different_work(numerator, denominator, frozenset(axes))
+    why_not = next((_not_measured(one) for one in (numerator, denominator) if not one.measured), unlike)
+    ratio = None if why_not else ratio_of_means(numerator.throughputs, denominator.throughputs)
+    return Comparison(numerator, denominator, ratio, why_not, _different(numerator, denominator, STACK))
+
+
+def _not_measured(one: CellResult) -> str:
+    return f"{one.cell.setting}: {one.outcome.kind}"
+
+
+def different_work(one: CellResult, other: CellResult, axes: frozenset[str]) -> str:
+    """What of the work differs and no axis declares; empty if nothing does."""
+    facts = [fact for fact, declaring in WORK.items() if not declaring & axes]
+    differences = _different(one, other, facts)
+    return f"other work: {', '.join(differences)}" if differences else ""
+
+
+def _different(one: CellResult, other: CellResult, facts: Iterable[str]) -> tuple[str, ...]:
+    if not (one.measured and other.measured):
+        return ()
+    pairs = [(fact, one.fact(fact), other.fact(fact)) for fact in facts]
+    return tuple(
+        f"{fact.partition('.')[2]} {left or '?'} / {right or '?'}" for fact, left, right in pairs if left != right
+    )
+
+
+def across_accelerators(results: SweepResults) -> list[list[Comparison | None]]:
+    """At each loader setting every accelerator over the last one of the axis: a row an accelerator."""
+    grid = Grid(results)
+    return [
+        [grid.pair((name, loader), (grid.accelerators[-1], loader)) for loader in grid.loaders]
+        for name in grid.accelerators
+    ]
+
+
+def across_loaders(results: SweepResults) -> list[list[Comparison | None]]:
+    """On each accelerator every loader setting over the first: a row an accelerator."""
+    grid = Grid(results)
+    return [
+        [grid.pair((name, loader), (name, grid.loaders[0])) for loader in grid.loaders] for name in grid.accelerators
+    ]
+
+
+def over_baseline(results: SweepResults) -> list[list[Comparison | None]]:
+    """Every cell over the sweep's baseline: a row an accelerator."""
+    grid, baseline = Grid(results), results.baseline
+    if baseline is None:
+        return []
+    at = (str(baseline.cell.axes["accelerator"]), baseline.cell.loader)
+    return [[grid.pair((name, loader), at) for loader in grid.loaders] for name in grid.accelerators]
+
+
+class Grid:
+    """The cells in the published table's shape: accelerators down, the other axes' settings across."""
+
+    def __init__(self, results: SweepResults) -> None:
+        self._cells = {(str(one.cell.axes["accelerator"]), one.cell.loader): one for one in results.cells}
+        self._axes = list(results.sweep_run.spec.axis_values)
+        self.accelerators = list(dict.fromkeys(name for name, _ in self._cells))
+        # As published: plain loaders first, the hardware decoder last.
+        ordered = sorted(results.cells, key=lambda one: bool(one.cell.axes.get("mediapipe_dataloader", False)))
+        self.loaders = list(dict.fromkeys(one.cell.loader for one in ordered))
+
+    def at(self, accelerator: str, loader: str) -> CellResult | None:
+        """The cell there; None where the sweep excludes it."""
+        return self._cells.get((accelerator, loader))
+
+    def pair(self, one: tuple[str, str], other: tuple[str, str]) -> Comparison | None:
+        """The comparison of two places; None if either is excluded or pruned, or they are one run."""
+        numerator, denominator = self.at(*one), self.at(*other)
+        if numerator is None or denominator is None or numerator.cell.cell_id == denominator.cell.cell_id:
+            return None
+        return compare(numerator, denominator, self._axes)

@@ -1,0 +1,49 @@
+"""What was found, in plain sentences made from the records."""
+
+from collections.abc import Iterator
+
+from bridgetower_ray.outcomes import Kind
+from bridgetower_ray.report.comparisons import compare
+from bridgetower_ray.report.records import CellResult, SweepResults
+from bridgetower_ray.report.tables import figure
+
+
+def findings(results: SweepResults) -> list[str]:
+    """The sentences, the most important first."""
+    return [f"{results.summary}.", *_fastest(results), *_not_measured(results), *_left_out(results)]
+
+
+def _fastest(results: SweepResults) -> Iterator[str]:
+    measured = [one for one in results.measured if one.throughput is not None]
+    if not measured:
+        return
+    fastest = max(measured, key=lambda one: one.throughput or 0)
+    sentence = f"Fastest: {fastest.cell.setting} with {figure(fastest.throughput or 0)} samples/s"
+    baseline = results.baseline
+    if baseline is None or baseline is fastest or not baseline.measured:
+        yield f"{sentence}."
+        return
+    over = compare(fastest, baseline, results.sweep_run.spec.axis_values)
+    yield (f"{sentence}, {over.text} over the baseline {baseline.cell.setting}." if over.ratio else f"{sentence}.")
+
+
+def _not_measured(results: SweepResults) -> Iterator[str]:
+    for one in results.to_measure:
+        if not one.measured:
+            yield f"Not measured: {one.cell.setting}: {_why(one)}."
+
+
+def _why(one: CellResult) -> str:
+    outcome = one.outcome
+    had = f" ({len(one.throughputs)} of {one.repeats} repeats were)" if one.throughputs else ""
+    return f"{str(outcome.kind).replace('_', ' ')}{f' ({outcome.reason})' if outcome.reason else ''}{had}"
+
+
+def _left_out(results: SweepResults) -> Iterator[str]:
+    counts = {
+        record.facts.get("data.samples_left_out", "0")
+        for record in results.records
+        if record.outcome.kind is Kind.MEASURED
+    }
+    for count in sorted(counts - {"0"}):
+        yield f"{count} samples could not be read and were left out; environment.json of each run names them."

@@ -1,0 +1,229 @@
+"""MLflow runs -> immutable records: the one chosen for each trial, gathered by cell."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow
+
+from bridgetower_ray.outcomes import Kind, Outcome
+from bridgetower_ray.report.stats import geometric_mean
+from bridgetower_ray.sweep_run import CellRecord, SweepRun
+
+HEADLINE = "train_samples_per_second"
+UNSUCCESSFUL = (Kind.FAILED, Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.INTERRUPTED)
+
+
+class Run(Protocol):
+    """An MLflow run, as `tracking` reads it."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def start_ms(self) -> int: ...
+    @property
+    def tags(self) -> Mapping[str, str]: ...
+    @property
+    def params(self) -> Mapping[str, str]: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial: what became of it, its figures by metric name and its facts by param name."""
+
+    cell_id: str
+    repeat: int
+    setting: str
+    outcome: Outcome
+    run_id: str
+    started_ms: int
+    figures: Mapping[str, float]
+    facts: Mapping[str, str]
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples per second; None unless the trial was measured."""
+        return self.figures.get(HEADLINE) if self.outcome.kind is Kind.MEASURED else None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A planned cell with the records of its trials."""
+
+    cell: CellRecord
+    records: tuple[Record, ...]
+    repeats: int
+
+    @property
+    def throughputs(self) -> tuple[float, ...]:
+        """Samples per second of each measured repeat."""
+        return tuple(record.throughput for record in self.records if record.throughput is not None)
+
+    @property
+    def throughput(self) -> float | None:
+        """Geometric mean over the repeats; None unless every repeat was measured."""
+        return geometric_mean(self.throughputs) if self.measured else None
+
+    @property
+    def measured(self) -> bool:
+        """Whether all repeats were."""
+        return len(self.throughputs) >= self.repeats
+
+    @property
+    def outcome(self) -> Outcome:
+        """The cell's: the plan's if it could not run, else what became of its trials."""
+        if self.cell.kind is not Kind.RUNNABLE:
+            return Outcome(self.cell.kind, self.cell.reason)
+        if self.measured:
+            return Outcome(Kind.MEASURED)
+        unsuccessful = [record.outcome for record in self.records if record.outcome.kind is not Kind.MEASURED]
+        return unsuccessful[0] if unsuccessful else Outcome(Kind.NOT_RUN)
+
+    def mean(self, figure: str) -> float | None:
+        """Arithmetic mean of a figure over the measured repeats that have it."""
+        values = [record.figures[figure] for record in self.records if record.throughput and figure in record.figures]
+        return sum(values) / len(values) if values else None
+
+    def fact(self, name: str) -> str | None:
+        """A fact of the measured repeats; several values are joined."""
+        values = sorted({record.facts[name] for record in self.records if record.throughput and name in record.facts})
+        return " / ".join(values) if values else None
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """A sweep run with all that is known of its cells."""
+
+    sweep_run: SweepRun
+    cells: tuple[CellResult, ...]
+
+    @property
+    def to_measure(self) -> tuple[CellResult, ...]:
+        """The N of "n of N cells measured"."""
+        return tuple(one for one in self.cells if one.cell.kind is not Kind.PRUNED and one.cell.same_as is None)
+
+    @property
+    def measured(self) -> tuple[CellResult, ...]:
+        """The n of "n of N cells measured"."""
+        return tuple(one for one in self.to_measure if one.measured)
+
+    @property
+    def summary(self) -> str:
+        """`5 of 6 cells measured`."""
+        return f"{len(self.measured)} of {len(self.to_measure)} cells measured"
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Each trial once."""
+        return tuple(record for one in self.cells if one.cell.same_as is None for record in one.records)
+
+    def find(self, setting: str | None) -> CellResult | None:
+        """The cell of that name."""
+        return next((one for one in self.cells if one.cell.setting == setting), None)
+
+    @property
+    def baseline(self) -> CellResult | None:
+        """The cell that the sweep names as its baseline."""
+        return self.find(self.sweep_run.baseline)
+
+
+def gather(sweep_run: SweepRun, runs: Iterable[Run]) -> SweepResults:
+    """Choose one record for each trial and put them into the sweep run's cells.
+
+    Of several attempts the first that was measured counts, else the newest. Runs that are not of this
+    tool's making (they lack its tags) are passed over.
+    """
+    chosen: dict[tuple[str, int], Record] = {}
+    for record in filter(None, (_record(run) for run in sorted(runs, key=lambda run: run.start_ms))):
+        key = (record.cell_id, record.repeat)
+        if key not in chosen or chosen[key].throughput is None:
+            chosen[key] = record
+    repeats = sweep_run.spec.measure.repeats
+    return SweepResults(
+        sweep_run, tuple(CellResult(cell, _records_of(cell, chosen), repeats) for cell in sweep_run.cells)
+    )
+
+
+def _records_of(cell: CellRecord, chosen: Mapping[tuple[str, int], Record]) -> tuple[Record, ...]:
+    if cell.kind is not Kind.RUNNABLE:
+        return ()
+    return tuple(chosen[key] for key in sorted(chosen) if key[0] == cell.cell_id)
+
+
+def _record(run: Run) -> Record | None:
+    try:
+        kind = Kind(run.tags["outcome"])
+        cell_id, repeat, setting = run.tags["cell_id"], int(run.tags["repeat"]), run.tags["setting"]
+    except (KeyError, ValueError):
+        return None
+    figures = {name: value for name, value in run.metrics.items() if math.isfinite(value) and abs(value) < 1e300}
+    outcome = Outcome(kind, run.tags.get("reason", ""))
+    if kind is Kind.MEASURED and figures.get(HEADLINE, 0) <= 0:
+        outcome = Outcome(Kind.FAILED, "its throughput is no number")
+    return Record(cell_id, repeat, setting, outcome, run.run_id, run.start_ms, figures, dict(run.params))
+
+
+FIGURES = (
+    HEADLINE,
+    "window_seconds",
+    "window_steps",
+    "window_samples",
+    "data_wait_fraction",
+    "host_fetch_fraction",
+    "compute_ceiling_samples_per_second",
+    "loader_ceiling_samples_per_second",
+    "epoch_boundaries",
+    "epoch_boundary_seconds",
+    "peak_device_memory_bytes",
+    "trial_seconds",
+)
+FACTS = (
+    "data.fingerprint", "data.samples", "data.samples_left_out", "model.parameters", "run.loader", "run.precision",
+    "run.ranks", "run.total_batch", "run.total_steps", "run.warmup_steps", "env.host", "env.cpu_model",
+    "env.device_names", "env.driver", "env.python", "env.torch", "env.transformers", "env.code_hash",
+    "env.code_commit",
+)  # fmt: skip
+
+
+def to_table(results: SweepResults) -> pyarrow.Table:
+    """A row a trial, those that never ran included: cell, outcome, figures, facts."""
+    rows = [row for one in results.cells if one.cell.same_as is None for row in _rows(results.sweep_run, one)]
+    axes = list(results.sweep_run.spec.axis_values)
+    text = ("sweep", "sweep_run", "cell_id", "setting", *axes, "outcome", "reason", "run_id", *FACTS)
+    fields = [pyarrow.field(name, pyarrow.string()) for name in text]
+    fields.insert(4, pyarrow.field("repeat", pyarrow.int64()))
+    fields += [pyarrow.field(name, pyarrow.float64()) for name in FIGURES]
+    return pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(fields))
+
+
+def _rows(sweep_run: SweepRun, one: CellResult) -> list[dict[str, object]]:
+    common: dict[str, object] = {
+        "sweep": sweep_run.spec.name,
+        "sweep_run": sweep_run.id,
+        "cell_id": one.cell.cell_id,
+        "setting": one.cell.setting,
+        **{name: str(value) for name, value in one.cell.axes.items()},
+    }
+    if one.cell.kind is not Kind.RUNNABLE:
+        return [{**common, "outcome": str(one.cell.kind), "reason": one.cell.reason}]
+    by_repeat = {record.repeat: record for record in one.records}
+    return [{**common, "repeat": repeat, **_row(by_repeat.get(repeat))} for repeat in _repeats(one, by_repeat)]
+
+
+def _repeats(one: CellResult, by_repeat: Mapping[int, Record]) -> Sequence[int]:
+    return range(1, max([one.repeats, *by_repeat]) + 1)
+
+
+def _row(record: Record | None) -> dict[str, object]:
+    if record is None:
+        return {"outcome": str(Kind.NOT_RUN), "reason": ""}
+    return {
+        "outcome": str(record.outcome.kind),
+        "reason": record.outcome.reason,
+        "run_id": record.run_id,
+        **{name: record.facts.get(name) for name in FACTS},
+        **{name: record.figures.get(name) for name in FIGURES},
+    }

@@ -1,0 +1,171 @@
+"""The report's tables as plain text entries; how they are drawn is the renderer's business."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bridgetower_ray.outcomes import Kind
+from bridgetower_ray.report.comparisons import (
+    Comparison,
+    Grid,
+    across_accelerators,
+    across_loaders,
+    over_baseline,
+)
+from bridgetower_ray.report.records import CellResult, SweepResults
+
+NOT_APPLICABLE = "n/a"
+SAME = "·"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table: `rows` are a label and an entry for each column."""
+
+    title: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    notes: tuple[str, ...] = ()
+
+
+def throughput_table(results: SweepResults) -> Table:
+    """The published table's shape, in samples/s."""
+    grid = Grid(results)
+    rows = [[throughput_entry(grid.at(name, loader)) for loader in grid.loaders] for name in grid.accelerators]
+    notes = ["Geometric mean of the repeats (lowest to highest)."] if results.measured else []
+    reasons = {one.cell.reason for one in results.cells if one.cell.kind is Kind.PRUNED}
+    notes += [f"{NOT_APPLICABLE}: {reason}." for reason in sorted(reasons)]
+    return _table("Throughput, samples/s", results, grid, rows, notes)
+
+
+def throughput_entry(one: CellResult | None) -> str:
+    """A cell's number, or the word for why it has none."""
+    if one is None:
+        return ""
+    if one.cell.kind is Kind.PRUNED:
+        return NOT_APPLICABLE
+    if one.throughput is None:
+        return str(one.outcome.kind).replace("_", " ")
+    values = one.throughputs
+    spread = f" ({figure(min(values))}–{figure(max(values))})" if len(values) > 1 else ""
+    return figure(one.throughput) + spread
+
+
+def figure(value: float) -> str:
+    """A throughput with one decimal, as the published table has them."""
+    return f"{value:.1f}"
+
+
+def speedup_tables(results: SweepResults) -> list[Table]:
+    """Of three kinds: across accelerators, across loader settings, over the baseline. Empty ones are left out."""
+    grid = Grid(results)
+    kinds = [
+        (
+            f"Speedup over {_label(results, grid.accelerators[-1])} at the same loader setting",
+            across_accelerators(results),
+        ),
+        (f"Speedup over {grid.loaders[0] or 'the default'} on the same accelerator", across_loaders(results)),
+        (f"Speedup over the baseline, {results.sweep_run.baseline}", over_baseline(results)),
+    ]
+    return [_ratio_table(title, results, grid, rows) for title, rows in kinds if any(map(_with_ratio, rows))]
+
+
+def _ratio_table(title: str, results: SweepResults, grid: Grid, rows: Sequence[Sequence[Comparison | None]]) -> Table:
+    """Without the columns in which no device has a ratio, save the one that the others are compared with."""
+    columns = [
+        place for place in range(len(grid.loaders)) if any(_has_ratio(row[place]) or row[place] is None for row in rows)
+    ]
+    kept = [[row[place] for place in columns] for row in rows]
+    entries = [[_ratio_entry(one) for one in row] for row in kept]
+    return _table(title, results, grid, entries, ratio_notes(kept), [grid.loaders[place] for place in columns])
+
+
+def _has_ratio(one: Comparison | None) -> bool:
+    return one is not None and one.ratio is not None
+
+
+def _with_ratio(row: Sequence[Comparison | None]) -> bool:
+    return any(map(_has_ratio, row))
+
+
+def _ratio_entry(one: Comparison | None) -> str:
+    return SAME if one is None else one.text
+
+
+def ratio_notes(rows: Sequence[Sequence[Comparison | None]]) -> list[str]:
+    """What a reader must know of the ratios in a table."""
+    found = [one for row in rows for one in row if one is not None]
+    notes = []
+    if any(one.ratio and one.ratio.low is not None for one in found):
+        notes.append("Ratio of geometric means with its 95 % interval (Welch's t on log throughput).")
+    if any(one.ratio and one.ratio.separated is False for one in found):
+        notes.append("~ the interval holds 1: the repeats do not tell the two apart.")
+    notes += [_more_repeats(one) for one in found if one.ratio and one.ratio.separated is False]
+    if any(one.ratio and one.ratio.low is None for one in found):
+        notes.append("One repeat gives no interval: how sure such a ratio is, is not known.")
+    differences = sorted({difference for one in found if one.ratio for difference in one.stack_differences})
+    notes += [f"† unlike stacks: {'; '.join(differences)}."] if differences else []
+    unlike = sorted({one.why_not for one in found if one.why_not.startswith("other work")})
+    return notes + [f"– no ratio across {reason}." for reason in unlike]
+
+
+def _more_repeats(one: Comparison) -> str:
+    names = f"{one.numerator.cell.setting} / {one.denominator.cell.setting}"
+    needed = one.repeats_needed
+    return (
+        f"{names}: about {needed} repeats each would." if needed else f"{names}: no sensible number of repeats would."
+    )
+
+
+def cell_table(results: SweepResults) -> Table:
+    """Every cell of the plan with what became of it."""
+    rows = tuple((one.cell.setting, _cell_row(one)) for one in results.cells)
+    columns = ("outcome", "repeats", "samples/s", "data wait", "window", "loader", "cell")
+    return Table("Every cell", "setting", columns, rows)
+
+
+def _cell_row(one: CellResult) -> tuple[str, ...]:
+    repeats = f"{len(one.throughputs)} of {one.repeats}" if one.cell.kind is Kind.RUNNABLE else ""
+    outcome = f"as {one.cell.same_as}" if one.cell.same_as else str(one.outcome)
+    values = ", ".join(figure(value) for value in one.throughputs)
+    return (
+        outcome,
+        repeats,
+        values,
+        percent(one.mean("data_wait_fraction")),
+        _window(one),
+        _loader(one),
+        one.cell.cell_id,
+    )
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction in per cent; empty if it is not known."""
+    return "" if fraction is None else f"{fraction:.0%}"
+
+
+def _window(one: CellResult) -> str:
+    steps, seconds = one.mean("window_steps"), one.mean("window_seconds")
+    return "" if steps is None or seconds is None else f"{steps:.0f} steps, {seconds:.1f} s"
+
+
+def _loader(one: CellResult) -> str:
+    return (one.fact("run.loader") or "").rpartition(".")[2]
+
+
+def _table(
+    title: str,
+    results: SweepResults,
+    grid: Grid,
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    loaders: Sequence[str] | None = None,
+) -> Table:
+    labels = [_label(results, name) for name in grid.accelerators]
+    columns = tuple(loader or "throughput" for loader in loaders or grid.loaders)
+    labelled = tuple((label, tuple(row)) for label, row in zip(labels, rows, strict=True))
+    return Table(title, "device", columns, labelled, tuple(notes))
+
+
+def _label(results: SweepResults, accelerator: str) -> str:
+    return results.sweep_run.accelerator_labels.get(accelerator, accelerator)

@@ -1,0 +1,191 @@
+"""`run`, from a spec to recorded results: which sweep run it continues, what is left to do, and doing it."""
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+
+from bridgetower_ray import cluster, provenance
+from bridgetower_ray.cells import Trial
+from bridgetower_ray.data.cache import cache_root
+from bridgetower_ray.data.captions import check_local_source
+from bridgetower_ray.errors import UsageError
+from bridgetower_ray.outcomes import Kind
+from bridgetower_ray.plan import Plan, make_plan
+from bridgetower_ray.progress import view_for
+from bridgetower_ray.recording import Recorder, replay
+from bridgetower_ray.report.records import SweepResults, gather
+from bridgetower_ray.spec import SweepSpec
+from bridgetower_ray.spool import Spool, spool_for
+from bridgetower_ray.sweep_run import SweepRun, describe_sweep_run, new_sweep_run_id
+from bridgetower_ray.tracking import RunData, Tracking, local_store_file
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a `run` came to."""
+
+    sweep_run: SweepRun
+    experiment_id: str
+    interrupted: bool
+    waiting: int
+
+
+def run_sweep(
+    spec: SweepSpec, tracking: Tracking, base_folder: Path, address: str | None, fresh: bool, console: Console
+) -> Session:
+    """Run what is not yet measured of the newest sweep run, or a fresh one.
+
+    Raises:
+        UsageError: before anything is started, if the sweep cannot be run as asked.
+    """
+    rows = None if address else check_local_source(spec.dataset, base_folder)
+    make_plan(spec, rows=rows)  # a faulty sweep is refused before a cluster or a store is touched
+    with _only_driver(tracking.uri, spec.name), cluster.connected(address):
+        plan = make_plan(spec, cluster.inventory(), rows)
+        experiment_id = tracking.create_experiment(spec.name)
+        spool = spool_for(_store_key(tracking.uri), spec.name)
+        replay(tracking, experiment_id, spool)
+        sweep_run, done = _sweep_run(plan, tracking, experiment_id, fresh)
+        trials = [trial for trial in plan.trials if trial.key not in done]
+        _announce(console, plan, sweep_run, len(done))
+        interrupted = _run(trials, sweep_run, spec, tracking, experiment_id, spool, base_folder, console)
+        _, waiting = replay(tracking, experiment_id, spool)
+    return Session(sweep_run, experiment_id, interrupted, waiting)
+
+
+def _run(
+    trials: Sequence[Trial],
+    sweep_run: SweepRun,
+    spec: SweepSpec,
+    tracking: Tracking,
+    experiment_id: str,
+    spool: Spool,
+    base_folder: Path,
+    console: Console,
+) -> bool:
+    if not trials:
+        return False
+    # Ray Tune takes a second to import, which a sweep with nothing left to do need not wait for.
+    from bridgetower_ray.sweep import run_trials
+
+    with view_for(console) as view:
+        recorder = Recorder(trials, sweep_run, tracking, experiment_id, spool, view)
+        run_trials(trials, base_folder, recorder, spec.scheduling.retries)
+    return len(recorder.ended) < len(trials) or any(one.kind is Kind.INTERRUPTED for one in recorder.ended.values())
+
+
+def _sweep_run(
+    plan: Plan, tracking: Tracking, experiment_id: str, fresh: bool
+) -> tuple[SweepRun, set[tuple[str, int]]]:
+    """The sweep run to log to, and the trials of it that are measured already."""
+    stack = provenance.stack()
+    newest = None if fresh else next(iter(tracking.sweep_run_ids(experiment_id)), None)
+    if newest is None:
+        return describe_sweep_run(new_sweep_run_id(), plan, stack), set()
+    tracking.close_stale(experiment_id, newest, time.time_ns() // 1_000_000)
+    runs = tracking.runs(experiment_id, newest)
+    described = _described(tracking, runs)
+    if described is not None:
+        _refuse_other_stack(newest, described.stack, stack)
+    return describe_sweep_run(newest, plan, stack), _measured_keys(runs) & {trial.key for trial in plan.trials}
+
+
+def _described(tracking: Tracking, runs: Sequence[RunData]) -> SweepRun | None:
+    """The description in the newest run that was written to its end; a run of a killed driver has none."""
+    written = [run for run in runs if "trial_seconds" in run.metrics]
+    return tracking.describe(written[-1].run_id) if written else None
+
+
+def _measured_keys(runs: Sequence[RunData]) -> set[tuple[str, int]]:
+    tags = [
+        run.tags for run in runs if run.tags.get("outcome") == Kind.MEASURED and {"cell_id", "repeat"} <= set(run.tags)
+    ]
+    return {(one["cell_id"], int(one["repeat"])) for one in tags}
+
+
+def _refuse_other_stack(sweep_run: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    changed = [
+        f"{name} {before.get(name, '-')} -> {now.get(name, '-')}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
+        raise UsageError(
+            f"the sweep run {sweep_run} was begun with other software ({'; '.join(changed)}): its numbers would not "
+            "be comparable; start another with --fresh"
+        )
+
+
+def read_results(tracking: Tracking, name: str, sweep_run: str | None = None) -> tuple[SweepResults, str]:
+    """A sweep run's results and the id of its experiment; the newest sweep run unless one is named.
+
+    Raises:
+        UsageError: there is no such sweep or sweep run in the store, or nothing in it yet.
+    """
+    experiment_id = tracking.experiment_id(name)
+    if experiment_id is None:
+        there = ", ".join(tracking.experiment_names())
+        raise UsageError(f"no sweep {name!r} in the tracking store; it has {there}")
+    known = tracking.sweep_run_ids(experiment_id)
+    if not known:
+        raise UsageError(f"the experiment {name!r} holds no sweep run")
+    if sweep_run is not None and sweep_run not in known:
+        raise UsageError(f"the sweep {name!r} has no sweep run {sweep_run!r}; it has {', '.join(known)}")
+    runs = tracking.runs(experiment_id, sweep_run or known[0])
+    described = _described(tracking, runs)
+    if described is None:
+        raise UsageError(f"no trial of the sweep run {sweep_run or known[0]} has ended yet")
+    return gather(described, runs), experiment_id
+
+
+def earlier_seconds(tracking: Tracking, name: str) -> dict[str, float]:
+    """Seconds that a trial of each cell took in the newest sweep run, by cell id; empty if there is none."""
+    experiment_id = tracking.experiment_id(name)
+    newest = next(iter(tracking.sweep_run_ids(experiment_id)), None) if experiment_id else None
+    if experiment_id is None or newest is None:
+        return {}
+    runs = tracking.runs(experiment_id, newest)
+    return {
+        run.tags["cell_id"]: run.metrics["trial_seconds"]
+        for run in runs
+        if run.tags.get("outcome") == Kind.MEASURED and "trial_seconds" in run.metrics
+    }
+
+
+@contextmanager
+def _only_driver(uri: str, name: str) -> Iterator[None]:
+    """Refuse a second driver on the same sweep in the same store."""
+    file = local_store_file(uri)
+    folder = file.parent if file else cache_root()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / f".{name}-{_store_key(uri)}.lock")
+    try:
+        with lock.acquire(timeout=0):
+            yield
+    except Timeout:
+        raise UsageError(f"another `bridgetower-ray run` is at work on the sweep {name!r} in this store") from None
+
+
+def _store_key(uri: str) -> str:
+    return hashlib.sha256(uri.encode()).hexdigest()[:12]
+
+
+def _announce(console: Console, plan: Plan, sweep_run: SweepRun, done: int) -> None:
+    for warning in plan.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+    for cell in plan.cells:
+        if cell.outcome.kind is Kind.UNAVAILABLE:
+            console.print(
+                f"unavailable: {cell.setting}: {cell.outcome.reason}",
+                style="yellow",
+                markup=False,
+                highlight=False,
+            )
+    kept = f", {done} measured before are kept" if done else ""
+    console.print(f"sweep run {sweep_run.id}: {len(plan.trials)} trials{kept}", markup=False, highlight=False)
