@@ -83,6 +83,7 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool) -> 
     from bridgetower_ray.session import run_sweep
 
     spec, _ = load_spec(sweep)
+    make_plan(spec, rows=_rows(spec, address))  # a faulty sweep is refused before a store or a cluster is touched
     console = _console()
     tracking = _tracking(reports)
     session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console)
@@ -100,7 +101,7 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool) -> 
 def report(sweep: str, sweep_run: str | None, reports: Path | None) -> None:
     """Write the report of SWEEP, a sweep's name or its file, from MLflow alone."""
     name = load_spec(Path(sweep))[0].name if sweep.endswith((".yaml", ".yml")) else sweep
-    _report(_tracking(reports), name, sweep_run, reports, _console())
+    _report(_existing_tracking(reports), name, sweep_run, reports, _console())
 
 
 def _console() -> Console:
@@ -145,6 +146,16 @@ def _tracking(reports: Path | None) -> "Tracking":
                 "in a Ray job the working folder is a throw-away copy: add `--reports /absolute/folder` to the run"
             )
     return Tracking(uri)
+
+
+def _existing_tracking(reports: Path | None) -> "Tracking":
+    """The store, for those who only read: a SQLite file that is not there is not made."""
+    from bridgetower_ray.tracking import default_uri, local_store_file
+
+    file = local_store_file(default_uri(Path.cwd()))
+    if file is not None and not file.exists():
+        raise UsageError(f"no tracking store at {file}; run this where the sweep was run, or set MLFLOW_TRACKING_URI")
+    return _tracking(reports)
 
 
 def _inside_ray_job() -> bool:
@@ -254,3 +265,7 @@ def _plan_object(laid_out: Plan, seconds: float | None, checked: bool) -> dict[s
             for cell in laid_out.cells
         ],
     }
+
+
+if __name__ == "__main__":
+    main()

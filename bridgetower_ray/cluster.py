@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from bridgetower_ray.hardware import local_resources
 from bridgetower_ray.plan import Inventory
 
 LOCAL_OBJECT_STORE_BYTES = 128 * 2**20  # trials pass events, not tensors
+CONNECT_SECONDS = 10.0
 SILENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_V2_ENABLED": "0",
@@ -29,6 +31,7 @@ def connected(address: str | None) -> Iterator[None]:
     """
     os.environ.update({name: value for name, value in SILENT.items() if name not in os.environ})
     address = address or os.environ.get("RAY_ADDRESS")
+    _check_reachable(address)
     try:
         if address:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -47,6 +50,17 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str | None) -> None:
+    """Ray ends the whole process where nothing listens at an address of the form HOST:PORT; a look before does not."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise UsageError(f"no Ray cluster at {address}: {error.strerror or error}") from None
 
 
 def inventory() -> Inventory:

@@ -45,13 +45,12 @@ def run_sweep(
         UsageError: before anything is started, if the sweep cannot be run as asked.
     """
     rows = None if address else check_local_source(spec.dataset, base_folder)
-    make_plan(spec, rows=rows)  # a faulty sweep is refused before a cluster or a store is touched
     with _only_driver(tracking.uri, spec.name), cluster.connected(address):
         plan = make_plan(spec, cluster.inventory(), rows)
         experiment_id = tracking.create_experiment(spec.name)
         spool = spool_for(_store_key(tracking.uri), spec.name)
         replay(tracking, experiment_id, spool)
-        sweep_run, done = _sweep_run(plan, tracking, experiment_id, fresh)
+        sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh)
         trials = [trial for trial in plan.trials if trial.key not in done]
         _announce(console, plan, sweep_run, len(done))
         interrupted = _run(trials, sweep_run, spec, tracking, experiment_id, spool, base_folder, console)
@@ -80,7 +79,7 @@ def _run(
     return len(recorder.ended) < len(trials) or any(one.kind is Kind.INTERRUPTED for one in recorder.ended.values())
 
 
-def _sweep_run(
+def choose_sweep_run(
     plan: Plan, tracking: Tracking, experiment_id: str, fresh: bool
 ) -> tuple[SweepRun, set[tuple[str, int]]]:
     """The sweep run to log to, and the trials of it that are measured already."""

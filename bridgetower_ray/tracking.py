@@ -262,6 +262,7 @@ def _params(record: TrialRecord) -> list[Param]:
     for section, prefix in (("model", "model"), ("data", "data"), ("effective", "run"), ("versions", "env")):
         found = (record.environment or {}).get(section, {})
         values |= {f"{prefix}.{name}": value for name, value in found.items() if name != "left_out"}
+    values["data.left_out"] = _names_of_left_out(record) or None
     for name in (
         "host",
         "cpu_model",
@@ -280,6 +281,11 @@ def _params(record: TrialRecord) -> list[Param]:
     if trial.price_per_hour is not None:
         values["env.price_per_hour"] = trial.price_per_hour
     return [Param(name, redact(str(value))[:PARAM_LENGTH]) for name, value in values.items() if value is not None]
+
+
+def _names_of_left_out(record: TrialRecord) -> str:
+    data = (record.environment or {}).get("data", {})
+    return "; ".join(f"{one['name']} ({one['reason']})" for one in data.get("left_out", ()))
 
 
 def _trial_file(record: TrialRecord) -> str:

@@ -45,7 +45,7 @@ class Comparison:
         flag = " †" if self.stack_differences else ""
         if self.ratio.low is None or self.ratio.high is None:
             return f"{value} (one repeat){flag}"
-        interval = f"[{self.ratio.low:.2f}, {self.ratio.high:.2f}]"
+        interval = f"[{_bound(self.ratio.low)}, {_bound(self.ratio.high)}]"
         return f"{value} {interval}{flag}" if self.ratio.separated else f"~ {value} {interval}{flag}"
 
     @property
@@ -54,6 +54,11 @@ class Comparison:
         if self.ratio is None or self.ratio.separated is not False:
             return None
         return repeats_needed(self.numerator.throughputs, self.denominator.throughputs)
+
+
+def _bound(value: float) -> str:
+    """Two decimals, or as many as show on which side of 1 it lies."""
+    return next((text for digits in (2, 3, 4) if float(text := f"{value:.{digits}f}") != 1), f"{value:.4f}")
 
 
 def compare(numerator: CellResult, denominator: CellResult, axes: Iterable[str]) -> Comparison:

@@ -7,6 +7,8 @@ from bridgetower_ray.report.comparisons import compare
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.tables import figure
 
+NAMES_LENGTH = 300
+
 
 def findings(results: SweepResults) -> list[str]:
     """The sentences, the most important first."""
@@ -35,15 +37,16 @@ def _not_measured(results: SweepResults) -> Iterator[str]:
 
 def _why(one: CellResult) -> str:
     outcome = one.outcome
-    had = f" ({len(one.throughputs)} of {one.repeats} repeats were)" if one.throughputs else ""
+    had = f" ({len(one.throughputs)} of {one.repeats} repeats are measured)" if one.throughputs else ""
     return f"{str(outcome.kind).replace('_', ' ')}{f' ({outcome.reason})' if outcome.reason else ''}{had}"
 
 
 def _left_out(results: SweepResults) -> Iterator[str]:
-    counts = {
-        record.facts.get("data.samples_left_out", "0")
-        for record in results.records
-        if record.outcome.kind is Kind.MEASURED
-    }
-    for count in sorted(counts - {"0"}):
-        yield f"{count} samples could not be read and were left out; environment.json of each run names them."
+    measured = [record.facts for record in results.records if record.outcome.kind is Kind.MEASURED]
+    left_out = {(facts.get("data.samples_left_out", "0"), facts.get("data.left_out", "")) for facts in measured}
+    for count, names in sorted(left_out - {("0", "")}):
+        yield f"Left out of the data set, since they cannot be read: {count}: {_shortened(names)}."
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= NAMES_LENGTH else f"{text[:NAMES_LENGTH]}… (environment.json of each run has them all)"

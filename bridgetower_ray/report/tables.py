@@ -72,12 +72,14 @@ def speedup_tables(results: SweepResults) -> list[Table]:
 
 def _ratio_table(title: str, results: SweepResults, grid: Grid, rows: Sequence[Sequence[Comparison | None]]) -> Table:
     """Without the columns in which no device has a ratio, save the one that the others are compared with."""
-    columns = [
-        place for place in range(len(grid.loaders)) if any(_has_ratio(row[place]) or row[place] is None for row in rows)
-    ]
+    columns = [place for place in range(len(grid.loaders)) if _worth_showing([row[place] for row in rows])]
     kept = [[row[place] for place in columns] for row in rows]
     entries = [[_ratio_entry(one) for one in row] for row in kept]
     return _table(title, results, grid, entries, ratio_notes(kept), [grid.loaders[place] for place in columns])
+
+
+def _worth_showing(column: Sequence[Comparison | None]) -> bool:
+    return any(map(_has_ratio, column)) or all(one is None for one in column)
 
 
 def _has_ratio(one: Comparison | None) -> bool:

@@ -1,0 +1,214 @@
+"""Whole sweeps as a user runs them: real Ray, real training, real MLflow, real signals."""
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bridgetower_ray.report.records import SweepResults
+from bridgetower_ray.session import read_results
+from bridgetower_ray.tracking import Tracking, default_uri
+from tests.conftest import MINI, command, start
+from tests.test_data import write_images
+
+LONG = MINI.replace("max_steps: 9", "max_steps: 100000").replace("max_seq_length: 16", "max_seq_length: 17")
+
+
+def results(folder: Path, name: str = "mini") -> SweepResults:
+    return read_results(Tracking(default_uri(folder)), name)[0]
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Poll for what another process does; fail if it ends first."""
+    while not condition():
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+
+
+def ranks_of(driver_folder: Path) -> list[psutil.Process]:
+    """Training processes that a driver working in `driver_folder` has had started."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "bridgetower_ray.training" in line and _belongs_to(process, driver_folder):
+            found.append(process)
+    return found
+
+
+def _belongs_to(process: psutil.Process, driver_folder: Path) -> bool:
+    try:
+        return process.environ().get("TEST_DRIVER") == str(driver_folder)
+    except psutil.Error:
+        return False
+
+
+@pytest.fixture(scope="session")
+def mini_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A folder in which the mini sweep has been run once, and what that printed."""
+    folder = tmp_path_factory.mktemp("mini")
+    (folder / "sweep.yaml").write_text(MINI)
+    return folder, command("run", "sweep.yaml", cwd=folder)
+
+
+def test_a_sweep_runs_from_the_file_to_the_report(mini_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = mini_run
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mini: 2 of 2 cells measured" in done.stdout
+    assert "n/a" in done.stdout
+    assert f"mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db" in done.stdout
+    assert sorted(file.name for file in (folder / "reports" / "mini").iterdir()) == [
+        "report.html",
+        "report.md",
+        "results.csv",
+        "results.parquet",
+    ]
+
+
+def test_progress_without_a_terminal_is_plain_lines(mini_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    _, done = mini_run
+    assert "\x1b" not in done.stdout
+    assert re.search(r"^\[1/4\] measured  cpu · workers=0 · #1  \d+\.\d samples/s", done.stdout, re.MULTILINE)
+    assert "Traceback" not in done.stderr
+
+
+def test_every_trial_is_one_flat_run_with_its_outcome(
+    mini_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, _ = mini_run
+    measured = results(folder)
+    assert [record.outcome.kind for record in measured.records] == ["measured"] * 4
+    assert {record.facts["run.loader"] for record in measured.records} == {"torch.utils.data.dataloader.DataLoader"}
+    with (folder / "reports" / "mini" / "results.csv").open(newline="") as file:
+        assert sum(row["outcome"] == "measured" for row in csv.DictReader(file)) == 4
+
+
+def test_running_again_measures_nothing_twice(mini_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = mini_run
+    before = [record.run_id for record in results(folder).records]
+    done = command("run", "sweep.yaml", cwd=folder)
+    assert done.returncode == 0
+    assert "4 trials, 4 measured before are kept" in done.stdout
+    assert [record.run_id for record in results(folder).records] == before
+
+
+def test_a_report_is_made_from_the_store_alone(
+    mini_run: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    folder, _ = mini_run
+    done = command("report", "mini", cwd=tmp_path, MLFLOW_TRACKING_URI=default_uri(folder))
+    assert done.returncode == 0, done.stderr
+    ours, first = (one / "reports" / "mini" / "results.csv" for one in (tmp_path, folder))
+    assert ours.read_text() == first.read_text()
+
+
+def test_continuing_with_other_software_is_refused_with_the_difference_named(
+    mini_run: tuple[Path, subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bridgetower_ray import provenance
+    from bridgetower_ray.errors import UsageError
+    from bridgetower_ray.plan import make_plan
+    from bridgetower_ray.session import choose_sweep_run
+    from bridgetower_ray.spec import load_spec
+
+    folder, _ = mini_run
+    tracking = Tracking(default_uri(folder))
+    plan = make_plan(load_spec(folder / "sweep.yaml")[0])
+    experiment = tracking.create_experiment("mini")
+    monkeypatch.setattr(provenance, "stack", lambda: {**provenance.library_versions(), "torch": "9.9"})
+    with pytest.raises(UsageError, match=r"torch \S+ -> 9\.9.*--fresh"):
+        choose_sweep_run(plan, tracking, experiment, fresh=False)
+    sweep_run, done = choose_sweep_run(plan, tracking, experiment, fresh=True)
+    assert sweep_run.id != results(folder).sweep_run.id
+    assert done == set()
+
+
+def test_a_killed_rank_is_a_failed_trial_and_the_next_run_measures_just_that_one(folder: Path) -> None:
+    (folder / "sweep.yaml").write_text(
+        MINI.replace("repeats: 2", "repeats: 1").replace("max_steps: 9", "max_steps: 60")
+    )
+    log = folder / "log"
+    driver = start("run", "sweep.yaml", cwd=folder, log=log, env={"TEST_DRIVER": str(folder)})
+    wait_until(lambda: bool(ranks_of(folder)), driver, log)
+    ranks_of(folder)[0].kill()
+    assert driver.wait(timeout=300) == 1
+    first = results(folder)
+    outcomes = {one.cell.setting: str(one.outcome) for one in first.to_measure}
+    assert outcomes == {"cpu · workers=0": "failed(rank 0 was killed by SIGKILL)", "cpu · workers=1": "measured"}
+    again = command("run", "sweep.yaml", cwd=folder)
+    assert again.returncode == 0, again.stdout
+    assert "[0/1] started   cpu · workers=0 · #1" in again.stdout
+    assert results(folder).summary == "2 of 2 cells measured"
+
+
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+def test_a_stopped_sweep_keeps_what_it_has_marks_the_rest_and_leaves_no_process(
+    number: signal.Signals, send: Callable[[int, int], None], folder: Path
+) -> None:
+    """Ctrl-C reaches the whole foreground group, the local Ray too; SIGTERM the driver alone."""
+    (folder / "sweep.yaml").write_text(LONG)
+    log = folder / "log"
+    driver = start("run", "sweep.yaml", cwd=folder, log=log, env={"TEST_DRIVER": str(folder)})
+    wait_until(lambda: bool(ranks_of(folder)), driver, log)
+    ranks = ranks_of(folder)
+    send(driver.pid, number)
+    assert driver.wait(timeout=120) == 130, log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert [str(record.outcome.kind) for record in results(folder).records] == ["interrupted"]
+    assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
+
+
+def test_a_driver_killed_outright_leaves_a_sweep_that_the_next_one_repairs(folder: Path) -> None:
+    (folder / "sweep.yaml").write_text(LONG)
+    log = folder / "log"
+    driver = start("run", "sweep.yaml", cwd=folder, log=log, env={"TEST_DRIVER": str(folder)})
+    wait_until(lambda: bool(ranks_of(folder)), driver, log)
+    ranks = ranks_of(folder)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait(timeout=60)
+    psutil.wait_procs(ranks, timeout=60)
+    assert not any(rank.is_running() for rank in ranks), "the ranks go with whoever started them"
+    (folder / "sweep.yaml").write_text(
+        LONG.replace("max_steps: 100000", "max_steps: 6").replace("repeats: 2", "repeats: 1")
+    )
+    assert command("run", "sweep.yaml", cwd=folder).returncode == 0
+    experiment = Tracking(default_uri(folder)).create_experiment("mini")
+    tags = [run.tags["outcome"] for run in Tracking(default_uri(folder)).runs(experiment, results(folder).sweep_run.id)]
+    assert sorted(tags) == ["interrupted", "measured", "measured"]
+
+
+def test_a_second_driver_on_the_same_sweep_is_refused(folder: Path) -> None:
+    (folder / "sweep.yaml").write_text(LONG)
+    log = folder / "log"
+    driver = start("run", "sweep.yaml", cwd=folder, log=log)
+    wait_until(lambda: "sweep run" in log.read_text(), driver, log)
+    second = command("run", "sweep.yaml", cwd=folder)
+    os.killpg(driver.pid, signal.SIGINT)
+    driver.wait(timeout=120)
+    assert second.returncode == 2
+    assert "another `bridgetower-ray run` is at work on the sweep 'mini'" in second.stderr
+
+
+def test_a_folder_of_ones_own_images_says_what_was_left_out(folder: Path) -> None:
+    write_images(folder / "images", count=40, truncated=1)
+    text = MINI.replace("builtin:cartoons, max_train_samples: 24", "./images").replace("repeats: 2", "repeats: 1")
+    (folder / "sweep.yaml").write_text(text.replace("[0, 1]", "[1]").replace("workers: 0}", "workers: 1}"))
+    done = command("run", "sweep.yaml", cwd=folder)
+    assert done.returncode == 0, done.stdout
+    assert "cannot be read: 1: 39.jpg (" in done.stdout
+
+
+def test_a_node_that_cannot_be_prepared_fails_its_trials_with_the_reason(folder: Path) -> None:
+    write_images(folder / "images", count=20, truncated=6)
+    text = MINI.replace("builtin:cartoons, max_train_samples: 24", "./images").replace("repeats: 2", "repeats: 1")
+    (folder / "sweep.yaml").write_text(text)
+    done = command("run", "sweep.yaml", cwd=folder)
+    assert done.returncode == 1
+    assert "6 of 20 samples of ./images cannot be read" in done.stdout
+    assert "0 of 2 cells measured" in done.stdout
