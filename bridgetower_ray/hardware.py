@@ -4,6 +4,8 @@ import re
 import shutil
 import subprocess
 
+import psutil
+
 from bridgetower_ray.accelerators import ACCELERATORS, NODE_RESOURCE
 
 A100_80GB_MIB = 75_000  # both A100s call themselves A100; the memory tells the 80 GB one
@@ -40,6 +42,18 @@ def gaudi_name(product: str) -> str:
     """The accelerator that `hl-smi` calls `product`: HL-2xx boards are Gaudi2, HL-3xx Gaudi3."""
     board = re.search(r"HL-?([23])\d\d", product, re.IGNORECASE)
     return {"2": "gaudi2", "3": "gaudi3"}[board.group(1)] if board else ""
+
+
+def system_sample() -> dict[str, float]:
+    """What the host is doing now; a figure that cannot be had is absent. `cpu_percent` is since the last call."""
+    sample: dict[str, float] = {
+        "cpu_percent": psutil.cpu_percent(interval=None),
+        "memory_used_bytes": psutil.virtual_memory().used,
+    }
+    used_mib = _ask("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    if used_mib and all(line.isdigit() for line in used_mib):
+        sample["device_memory_used_bytes"] = sum(int(line) for line in used_mib) * 2**20
+    return sample
 
 
 def _ask(tool: str, *arguments: str) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridgetower_ray.cells import Trial
+from bridgetower_ray.diagnosis import flags, takes_turns, verdict
 from bridgetower_ray.outcomes import Kind, Outcome
 from bridgetower_ray.progress import SweepProgress, TrialProgress, View
 from bridgetower_ray.redaction import redact
@@ -24,6 +25,7 @@ class _Attempt:
     steps: list[dict[str, Any]] = field(default_factory=list)
     environment: dict[str, Any] | None = None
     measured: dict[str, Any] | None = None
+    system: list[dict[str, Any]] = field(default_factory=list)
     node: str = ""
 
 
@@ -89,12 +91,15 @@ class Recorder:
                 _show_steps(attempt.progress, event, attempt.steps)
             case "measured":
                 attempt.measured = event
+            case "ceilings":
+                attempt.measured = {**(attempt.measured or {}), **event}
+            case "system":
+                attempt.system.append(event)
 
     def finished(self, index: int, outcome: Outcome, log: str = "") -> None:
         """Trial `index` has its outcome: put it on disk, then into the store."""
         attempt = self._attempts.pop(index)
-        if outcome.kind is Kind.MEASURED and attempt.measured is None:
-            outcome = Outcome(Kind.FAILED, "the training ended without a measurement")
+        outcome = _by_what_was_measured(outcome, attempt.measured)
         record = attempt.record.model_copy(
             update={
                 "outcome": Outcome(outcome.kind, redact(outcome.reason)),
@@ -103,6 +108,9 @@ class Recorder:
                 "environment": attempt.environment,
                 "measured": attempt.measured,
                 "steps": tuple(attempt.steps),
+                "system": tuple(attempt.system),
+                "verdict": _verdict(attempt),
+                "flags": _flags(attempt),
                 "log": log,
             }
         )
@@ -157,6 +165,31 @@ def open_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str
     return existing or tracking.start(
         experiment_id, record.sweep_run.id, record.trial, record.attempt, record.started_ms
     )
+
+
+def _by_what_was_measured(outcome: Outcome, measured: Mapping[str, Any] | None) -> Outcome:
+    """A window that has closed is measured, whatever befell the ceilings after it; none is none, whatever is said."""
+    if measured is None:
+        ended_well = outcome.kind is Kind.MEASURED
+        return Outcome(Kind.FAILED, "the training ended without a measurement") if ended_well else outcome
+    missing = [str(measured[name]) for name in measured if name.endswith("_ceiling_failed")]
+    if outcome.kind is not Kind.MEASURED:
+        missing.append(str(outcome))
+    return Outcome(Kind.MEASURED, f"without a ceiling: {'; '.join(missing)}" if missing else "")
+
+
+def _verdict(attempt: _Attempt) -> str | None:
+    figures, environment = attempt.measured or {}, attempt.environment or {}
+    training = attempt.progress.trial.cell.training
+    if HEADLINE not in figures or "asynchronous" not in environment:
+        return None
+    turns = takes_turns(training.dataloader_num_workers, environment["asynchronous"], training.mediapipe_dataloader)
+    ceilings = (figures.get("compute_ceiling_samples_per_second"), figures.get("loader_ceiling_samples_per_second"))
+    return verdict(figures[HEADLINE], *ceilings, turns)
+
+
+def _flags(attempt: _Attempt) -> tuple[str, ...]:
+    return flags(attempt.measured, attempt.progress.trial.cell.steady_window_steps) if attempt.measured else ()
 
 
 def _show_steps(progress: TrialProgress, event: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:

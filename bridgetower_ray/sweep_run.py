@@ -58,6 +58,9 @@ class TrialRecord(Strict):
     environment: dict[str, Any] | None = None
     measured: dict[str, Any] | None = None
     steps: tuple[dict[str, Any], ...] = ()
+    system: tuple[dict[str, Any], ...] = ()
+    verdict: str | None = None
+    flags: tuple[str, ...] = ()
     log: str = ""
 
 

@@ -129,6 +129,7 @@ class Tracking:
             for start in range(0, len(metrics), LOG_BATCH_METRICS):
                 self._client.log_batch(run_id, metrics=metrics[start : start + LOG_BATCH_METRICS])
             self._log_artifacts(run_id, record)
+            self._client.log_batch(run_id, tags=_judgement_tags(record))
             self._close(run_id, record.outcome, record.ended_ms)
 
     def _log_artifacts(self, run_id: str, record: TrialRecord) -> None:
@@ -234,6 +235,11 @@ def _outcome_tags(outcome: Outcome) -> list[RunTag]:
     return [RunTag("outcome", str(outcome.kind)), RunTag("reason", redact(outcome.reason)[:TAG_LENGTH])]
 
 
+def _judgement_tags(record: TrialRecord) -> list[RunTag]:
+    tags = {"verdict": record.verdict or "", "flags": "; ".join(record.flags), "node": record.node}
+    return [RunTag(name, redact(value)[:TAG_LENGTH]) for name, value in tags.items() if value]
+
+
 def _metrics(record: TrialRecord) -> list[Metric]:
     """The headline first, then the other figures, then the steps as series under `step/`."""
     figures = {name: value for name, value in (record.measured or {}).items() if isinstance(value, int | float)}
@@ -245,6 +251,11 @@ def _metrics(record: TrialRecord) -> list[Metric]:
         series = {"fetch_seconds": step["fetch_seconds"], "seconds": step["seconds"]}
         series["samples_per_second"] = step["samples"] / step["seconds"] if step["seconds"] else 0.0
         metrics += [Metric(f"step/{name}", value, record.ended_ms, step["step"]) for name, value in series.items()]
+    for sample in record.system:
+        values = {name: value for name, value in sample.items() if name != "seconds"}
+        metrics += [
+            Metric(f"system/{name}", value, record.ended_ms, int(sample["seconds"])) for name, value in values.items()
+        ]
     return metrics
 
 

@@ -3,17 +3,20 @@
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
 
+from bridgetower_ray.hardware import system_sample
 from bridgetower_ray.outcomes import Kind, Outcome
 from bridgetower_ray.supervision import ProcessGroup
 from bridgetower_ray.training.job import Job
 
 REPORT_SECONDS = 2.0
+SYSTEM_SAMPLE_SECONDS = 10.0
 PREPARE = ("-m", "bridgetower_ray.training.prepare")
 TRAIN = ("-m", "bridgetower_ray.training")
 
@@ -33,6 +36,7 @@ class TrialActor(tune.Trainable):
         self._folder = Path(tempfile.mkdtemp(prefix="bridgetower-ray-trial-"))
         self._group: ProcessGroup | None = None
         self._preparing = told.get("prepare", True)
+        self._started = self._sampled = time.monotonic()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Be the actor of another trial."""
@@ -75,13 +79,20 @@ class TrialActor(tune.Trainable):
         report: dict[str, Any] = {
             "phase": "preparing" if self._preparing else "training",
             "node": ray.util.get_node_ip_address(),
-            "events": events,
+            "events": events + self._system_events(),
         }
         if outcome is not None:
             report["outcome"] = {"kind": str(outcome.kind), "reason": outcome.reason}
             report["log"] = self._group.log() if self._group else ""
             report["done"] = True
         return report
+
+    def _system_events(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
+        if now - self._sampled < SYSTEM_SAMPLE_SECONDS:
+            return []
+        self._sampled = now
+        return [{"event": "system", "seconds": now - self._started, **system_sample()}]
 
     def cleanup(self) -> None:
         """End every process of the trial and remove its folder."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from bridgetower_ray.diagnosis import Verdict
 from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.report.comparisons import compare
+from bridgetower_ray.report.limits import held_back_by, worker_advice
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.tables import figure
 
@@ -12,7 +14,15 @@ NAMES_LENGTH = 300
 
 def findings(results: SweepResults) -> list[str]:
     """The sentences, the most important first."""
-    return [f"{results.summary}.", *_fastest(results), *_not_measured(results), *_left_out(results)]
+    return [
+        f"{results.summary}.",
+        *_fastest(results),
+        *_limits(results),
+        *(advice.sentence for advice in worker_advice(results)),
+        *_not_measured(results),
+        *_flagged(results),
+        *_left_out(results),
+    ]
 
 
 def _fastest(results: SweepResults) -> Iterator[str]:
@@ -27,6 +37,28 @@ def _fastest(results: SweepResults) -> Iterator[str]:
         return
     over = compare(fastest, baseline, results.sweep_run.spec.axis_values)
     yield (f"{sentence}, {over.text} over the baseline {baseline.cell.setting}." if over.ratio else f"{sentence}.")
+
+
+VERDICTS = {
+    Verdict.LOADER_BOUND: "The loader is the limit (loader-bound)",
+    Verdict.SERIAL: "Loading and computing take turns (serial: no workers)",
+    Verdict.HOST_CONTENDED: "Well below both ceilings, so the host is the limit (host-contended)",
+    Verdict.BALANCED: "Loader and compute are about equal limits (balanced)",
+    Verdict.COMPUTE_BOUND: "Compute is the limit (compute-bound)",
+}
+
+
+def _limits(results: SweepResults) -> Iterator[str]:
+    for verdict, words in VERDICTS.items():
+        settings = held_back_by(results, verdict)
+        if settings:
+            yield f"{words}: {', '.join(settings)}."
+
+
+def _flagged(results: SweepResults) -> Iterator[str]:
+    for one in results.cells:
+        if one.flags and one.cell.same_as is None:
+            yield f"Doubtful: {one.cell.setting}: {'; '.join(one.flags)}."
 
 
 def _not_measured(results: SweepResults) -> Iterator[str]:

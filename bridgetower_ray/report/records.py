@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow
 
+from bridgetower_ray.diagnosis import Verdict, takes_turns, verdict
 from bridgetower_ray.outcomes import Kind, Outcome
 from bridgetower_ray.report.stats import geometric_mean
 from bridgetower_ray.sweep_run import CellRecord, SweepRun
@@ -42,6 +43,7 @@ class Record:
     started_ms: int
     figures: Mapping[str, float]
     facts: Mapping[str, str]
+    flags: tuple[str, ...] = ()
 
     @property
     def throughput(self) -> float | None:
@@ -81,6 +83,39 @@ class CellResult:
             return Outcome(Kind.MEASURED)
         unsuccessful = [record.outcome for record in self.records if record.outcome.kind is not Kind.MEASURED]
         return unsuccessful[0] if unsuccessful else Outcome(Kind.NOT_RUN)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What is doubtful about its repeats, each once, with the repeats it is said of."""
+        said: dict[str, list[int]] = {}
+        for record in self.records:
+            for flag in record.flags:
+                said.setdefault(flag, []).append(record.repeat)
+        return tuple(f"#{', #'.join(map(str, repeats))} {flag}" for flag, repeats in said.items())
+
+    @property
+    def compute_ceiling(self) -> float | None:
+        """Samples/s without a loader, the mean of the repeats that have it."""
+        return self.mean("compute_ceiling_samples_per_second")
+
+    @property
+    def loader_ceiling(self) -> float | None:
+        """Samples/s of the loader without compute, the mean of the repeats that have it."""
+        return self.mean("loader_ceiling_samples_per_second")
+
+    @property
+    def workers(self) -> int:
+        """Loader workers a rank that were in use."""
+        return int(self.fact("run.dataloader_num_workers") or 0)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What holds the cell back, by the means of its repeats; None without both ceilings."""
+        if self.throughput is None:
+            return None
+        mediapipe = self.cell.axes.get("mediapipe_dataloader") is True
+        turns = takes_turns(self.workers, self.fact("env.asynchronous") == "True", mediapipe)
+        return verdict(self.throughput, self.compute_ceiling, self.loader_ceiling, turns)
 
     def mean(self, figure: str) -> float | None:
         """Arithmetic mean of a figure over the measured repeats that have it."""
@@ -163,7 +198,8 @@ def _record(run: Run) -> Record | None:
     outcome = Outcome(kind, run.tags.get("reason", ""))
     if kind is Kind.MEASURED and figures.get(HEADLINE, 0) <= 0:
         outcome = Outcome(Kind.FAILED, "its throughput is no number")
-    return Record(cell_id, repeat, setting, outcome, run.run_id, run.start_ms, figures, dict(run.params))
+    found_flags = tuple(flag for flag in run.tags.get("flags", "").split("; ") if flag)
+    return Record(cell_id, repeat, setting, outcome, run.run_id, run.start_ms, figures, dict(run.params), found_flags)
 
 
 FIGURES = (
@@ -177,6 +213,9 @@ FIGURES = (
     "loader_ceiling_samples_per_second",
     "epoch_boundaries",
     "epoch_boundary_seconds",
+    "foreign_cpu_cores",
+    "own_services_cpu_cores",
+    "train_loss",
     "peak_device_memory_bytes",
     "trial_seconds",
 )
@@ -192,7 +231,7 @@ def to_table(results: SweepResults) -> pyarrow.Table:
     """A row a trial, those that never ran included: cell, outcome, figures, facts."""
     rows = [row for one in results.cells if one.cell.same_as is None for row in _rows(results.sweep_run, one)]
     axes = list(results.sweep_run.spec.axis_values)
-    text = ("sweep", "sweep_run", "cell_id", "setting", *axes, "outcome", "reason", "run_id", *FACTS)
+    text = ("sweep", "sweep_run", "cell_id", "setting", *axes, "outcome", "reason", "flags", "run_id", *FACTS)
     fields = [pyarrow.field(name, pyarrow.string()) for name in text]
     fields.insert(4, pyarrow.field("repeat", pyarrow.int64()))
     fields += [pyarrow.field(name, pyarrow.float64()) for name in FIGURES]
@@ -223,6 +262,7 @@ def _row(record: Record | None) -> dict[str, object]:
     return {
         "outcome": str(record.outcome.kind),
         "reason": record.outcome.reason,
+        "flags": "; ".join(record.flags),
         "run_id": record.run_id,
         **{name: record.facts.get(name) for name in FACTS},
         **{name: record.figures.get(name) for name in FIGURES},

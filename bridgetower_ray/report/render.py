@@ -14,7 +14,14 @@ from bridgetower_ray.redaction import redact
 from bridgetower_ray.report.findings import findings
 from bridgetower_ray.report.plots import throughput_plot
 from bridgetower_ray.report.records import SweepResults, to_table
-from bridgetower_ray.report.tables import Table, cell_table, speedup_tables, throughput_table
+from bridgetower_ray.report.tables import (
+    Table,
+    cell_table,
+    host_share_table,
+    limits_table,
+    speedup_tables,
+    throughput_table,
+)
 
 MARKDOWN_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#"})
 
@@ -46,11 +53,20 @@ def document_of(results: SweepResults, provenance: tuple[str, ...] = ()) -> Docu
         subtitle=f"{sweep_run.spec.model} on {sweep_run.spec.dataset.path}, sweep run {sweep_run.id}",
         banner="",
         findings=tuple(redact(sentence) for sentence in findings(results)),
-        tables=(throughput_table(results), *speedup_tables(results)),
+        tables=tuple(filter(None, _tables(results))),
         plots=(throughput_plot(results),) if results.measured else (),
         cells=cell_table(results),
         provenance=(*provenance, f"Started with: {stack}."),
     )
+
+
+def _tables(results: SweepResults) -> list[Table | None]:
+    return [
+        throughput_table(results),
+        *speedup_tables(results),
+        limits_table(results),
+        host_share_table(results),
+    ]
 
 
 def to_html(document: Document) -> str:

@@ -11,6 +11,7 @@ from bridgetower_ray.report.comparisons import (
     across_loaders,
     over_baseline,
 )
+from bridgetower_ray.report.limits import speedup_pairs
 from bridgetower_ray.report.records import CellResult, SweepResults
 
 NOT_APPLICABLE = "n/a"
@@ -119,10 +120,63 @@ def _more_repeats(one: Comparison) -> str:
     )
 
 
+def limits_table(results: SweepResults) -> Table | None:
+    """Throughput beside its ceilings, with the verdict; None where no cell has a ceiling."""
+    with_ceiling = [one for one in results.measured if one.compute_ceiling or one.loader_ceiling]
+    priced = any(_samples_per_dollar(one) for one in with_ceiling)
+    rows = tuple((one.cell.setting, _limits_row(one, priced)) for one in with_ceiling)
+    notes = (
+        "Compute ceiling: the same training loop on one resident batch.",
+        "Loader ceiling: the loader with nothing computed.",
+        *(("Data wait * is an estimate: 1 - throughput / compute ceiling.",) if _any_estimate(results) else ()),
+    )
+    columns: tuple[str, ...] = ("samples/s", "compute ceiling", "loader ceiling", "data wait", "held back by")
+    columns += ("samples per dollar",) if priced else ()
+    return Table("What holds each cell back", "setting", columns, rows, notes) if rows else None
+
+
+def _limits_row(one: CellResult, priced: bool) -> tuple[str, ...]:
+    star = "*" if one.fact("env.asynchronous") == "True" else ""
+    waited = percent(one.mean("data_wait_fraction"))
+    entries = (
+        optional(one.throughput),
+        optional(one.compute_ceiling),
+        optional(one.loader_ceiling),
+        waited + star if waited else "",
+        str(one.verdict or ""),
+    )
+    dollars = _samples_per_dollar(one)
+    return (*entries, "" if dollars is None else f"{dollars:,.0f}") if priced else entries
+
+
+def _any_estimate(results: SweepResults) -> bool:
+    return any(one.fact("env.asynchronous") == "True" for one in results.measured)
+
+
+def _samples_per_dollar(one: CellResult) -> float | None:
+    price = one.fact("env.price_per_hour")
+    return None if one.throughput is None or price is None else one.throughput * 3600 / float(price)
+
+
+def host_share_table(results: SweepResults) -> Table | None:
+    """Each pair's speedup end to end and on compute alone, and the factor that is the host's doing."""
+    pairs = list(speedup_pairs(results))
+    rows = tuple(
+        (
+            f"{pair.comparison.numerator.cell.setting} over {pair.comparison.denominator.cell.setting}",
+            (pair.comparison.text, f"{pair.compute_only:.2f}x", f"{pair.host_factor:.2f}x"),
+        )
+        for pair in pairs
+    )
+    columns = ("end to end", "compute only", "the host's doing")
+    note = "End to end = compute only times what the host's loading adds or takes."
+    return Table("How much of each speedup is the chip's", "pair", columns, rows, (note,)) if rows else None
+
+
 def cell_table(results: SweepResults) -> Table:
     """Every cell of the plan with what became of it."""
     rows = tuple((one.cell.setting, _cell_row(one)) for one in results.cells)
-    columns = ("outcome", "repeats", "samples/s", "data wait", "window", "loader", "cell")
+    columns = ("outcome", "repeats", "samples/s", "window", "loader", "flags", "cell")
     return Table("Every cell", "setting", columns, rows)
 
 
@@ -130,15 +184,12 @@ def _cell_row(one: CellResult) -> tuple[str, ...]:
     repeats = f"{len(one.throughputs)} of {one.repeats}" if one.cell.kind is Kind.RUNNABLE else ""
     outcome = f"as {one.cell.same_as}" if one.cell.same_as else str(one.outcome)
     values = ", ".join(figure(value) for value in one.throughputs)
-    return (
-        outcome,
-        repeats,
-        values,
-        percent(one.mean("data_wait_fraction")),
-        _window(one),
-        _loader(one),
-        one.cell.cell_id,
-    )
+    return outcome, repeats, values, _window(one), _loader(one), "; ".join(one.flags), one.cell.cell_id
+
+
+def optional(value: float | None) -> str:
+    """A throughput; empty if it is not known."""
+    return "" if value is None else figure(value)
 
 
 def percent(fraction: float | None) -> str:

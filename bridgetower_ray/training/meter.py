@@ -69,7 +69,8 @@ class Meter:
     """Times the steps of one rank; call `fetch_begins`, `fetch_ends`, `step_ends` in turn, step by step.
 
     The window opens after `warmup_steps` steps, before the fetch of the next, and closes after step
-    `total_steps`; at each edge `settle` brings ranks and device to rest, and nothing does in between.
+    `total_steps`; at each edge `settle` brings ranks and device to rest, and nothing does in between. `opens` is
+    called just before the window opens, untimed.
     """
 
     def __init__(
@@ -79,11 +80,12 @@ class Meter:
         settle: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         sink: StepSink = _ignore,
+        opens: Callable[[], None] = lambda: None,
     ) -> None:
         if not 0 <= warmup_steps < total_steps:
             raise ValueError(f"a window without steps: {warmup_steps} warm-up steps of {total_steps}")
         self._warmup_steps, self._total_steps = warmup_steps, total_steps
-        self._settle, self._clock, self._sink = settle, clock, sink
+        self._settle, self._clock, self._sink, self._opens = settle, clock, sink, opens
         self._steps: list[Step] = []
         self._mark: float | None = None
         self._opened = self._closed = 0.0
@@ -98,6 +100,7 @@ class Meter:
     def fetch_begins(self) -> None:
         """The host asks the loader for the batches of a step."""
         if len(self._steps) == self._warmup_steps:
+            self._opens()
             self._settle()
             self._opened = self._mark = self._clock()
         self._fetch_started = self._clock()

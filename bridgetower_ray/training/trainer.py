@@ -1,6 +1,6 @@
 """Puts the meter into a Trainer at the one place where a training step waits for its data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,13 +21,21 @@ class _StepEnds(TrainerCallback):
         self._meter.step_ends()
 
 
-def metered_trainer(base: type[Trainer], meter: Meter, **arguments: Any) -> Trainer:
+def metered_trainer(
+    base: type[Trainer], meter: Meter, batches: Iterable[dict[str, Any]] | None = None, **arguments: Any
+) -> Trainer:
     """A trainer of class `base` whose fetches and steps `meter` times.
+
+    Args:
+        batches: what to train on instead of the loader over the trainer's data set.
 
     `get_batch_samples` is where transformers 4.55 and 5 take the batches of an optimizer step from the loader.
     """
 
     class MeteredTrainer(base):
+        def get_train_dataloader(self) -> Any:
+            return super().get_train_dataloader() if batches is None else batches
+
         def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
             meter.fetch_begins()
             batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)

@@ -2,11 +2,11 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as distributed
 import transformers
@@ -17,11 +17,13 @@ from bridgetower_ray.data.pipelines import ReferencePipeline
 from bridgetower_ray.data.preparation import Prepared, prepare
 from bridgetower_ray.errors import TrialError
 from bridgetower_ray.training.backends import Backend, backend_for
+from bridgetower_ray.training.ceilings import compute_window, gather, loader_rate, sum_over_ranks
 from bridgetower_ray.training.environment import describe_environment
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.meter import Meter, Step, Window
 from bridgetower_ray.training.model import describe, load_model
+from bridgetower_ray.training.neighbours import HostUse, foreign_device_processes, host_use, neighbours
 from bridgetower_ray.training.samples import CaptionedImages, collate, load_table, normalisation, tokenize
 from bridgetower_ray.training.trainer import describe_loader, metered_trainer
 
@@ -31,7 +33,7 @@ PROGRESS_SECONDS = 1.0
 def run_rank(job: Job, events: Events) -> None:
     """Measure the job's trial as one of its ranks.
 
-    Emits `environment` (what runs), `steps` (progress) and `measured` (the result).
+    Emits `environment` (what runs), `steps` (progress), `measured` (the result) and, after it, `ceilings`.
 
     Raises:
         TrialError: the trial cannot run as it was asked for.
@@ -47,25 +49,96 @@ def run_rank(job: Job, events: Events) -> None:
     set_seed(cell.training.seed)
     model = load_model(cell.model, prepared.model_folder, cell.training.freeze_text_pooler)
     facts = describe(model)
-    meter = Meter(cell.warmup_steps, total_steps, lambda: _settle(backend), sink=ProgressSink(events, total_steps))
+    data = _training_data(cell, prepared, facts["image"])
+    edges = Edges(backend)
+    sink = ProgressSink(events, total_steps)
+    meter = Meter(cell.warmup_steps, total_steps, edges.settle, sink=sink, opens=edges.opens)
     with tempfile.TemporaryDirectory(prefix="bridgetower-ray-") as scratch:
         trainer = metered_trainer(
             backend.trainer_class,
             meter,
             model=model,
             args=backend.arguments(cell, total_steps, Path(scratch)),
-            train_dataset=_training_data(cell, prepared, facts["image"]),
+            train_dataset=data,
             data_collator=collate,
         )
         loader = describe_loader(trainer)
         events.emit("environment", **_describe_run(backend, trainer, prepared, facts, loader, total_steps, cell))
         outcome = trainer.train()
-    window = meter.window()
-    events.emit(
-        "measured",
-        **summarise(window, _samples_of_all_ranks(window.steps), backend),
-        train_loss=outcome.training_loss,
-    )
+        measured = edges.neighbours()
+        window = meter.window()
+        samples = sum(gather(sum(step.samples for step in window.steps)))
+        events.emit("measured", **measured, **summarise(window, samples, backend), train_loss=outcome.training_loss)
+        if cell.measure.ceilings:
+            events.emit("phase", phase="ceilings")
+            events.emit("ceilings", **_ceilings(trainer, backend, cell, data, window, samples / window.seconds))
+    if distributed.is_initialized():
+        # Left to the interpreter's end, gloo's threads now and then abort the process.
+        distributed.destroy_process_group()
+
+
+def _ceilings(
+    trainer: transformers.Trainer,
+    backend: Backend,
+    cell: Cell,
+    data: CaptionedImages,
+    window: Window,
+    throughput: float,
+) -> dict[str, Any]:
+    """Both ceilings in samples/s; one that fails is absent, with its reason, and takes nothing from the measurement."""
+    found: dict[str, Any] = {}
+    discard = cell.prefetched_batches + 1
+    settle = Edges(backend).settle
+
+    def loader_ceiling() -> float:
+        settle()
+        return loader_rate(iter(trainer.get_train_dataloader()), discard, backend.synchronize)
+
+    def compute_ceiling() -> float:
+        alone = compute_window(trainer, backend, cell, data, window, settle)
+        return sum(step.samples for step in alone.steps) / alone.seconds
+
+    for name, measure in (("loader", loader_ceiling), ("compute", compute_ceiling)):
+        try:
+            found[f"{name}_ceiling_samples_per_second"] = sum_over_ranks(measure())
+        except (RuntimeError, ValueError, OSError, MemoryError) as error:
+            found[f"{name}_ceiling_failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
+    compute = found.get("compute_ceiling_samples_per_second")
+    if backend.asynchronous and compute:
+        found["data_wait_fraction"] = max(0.0, 1 - throughput / compute)
+    return found
+
+
+class Edges:
+    """What is done at the two edges of the window: bring all to rest, and read who else uses the host."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._before: HostUse | None = None
+
+    def settle(self) -> None:
+        """Every device at rest, then every rank here."""
+        self._backend.synchronize()
+        if distributed.is_initialized():
+            distributed.barrier()
+
+    def opens(self) -> None:
+        """Just before the window's first reading of the clock; one rank looks for all."""
+        if os.environ.get("RANK", "0") == "0":
+            self._before = host_use()
+
+    def neighbours(self) -> dict[str, Any]:
+        """What others used of the host while the window was open; call it right after."""
+        if self._before is None:
+            return {}
+        found = neighbours(self._before, host_use())
+        return {
+            "foreign_cpu_cores": found.foreign_cores,
+            "own_services_cpu_cores": found.own_services_cores,
+            "foreign_processes": list(found.busiest),
+            "foreign_device_processes": list(foreign_device_processes()),
+            "cpus": psutil.cpu_count(),
+        }
 
 
 def summarise(window: Window, samples: int, backend: Backend) -> dict[str, Any]:
@@ -128,22 +201,6 @@ def _training_data(cell: Cell, prepared: Prepared, image_size: int) -> Captioned
     tokens = tokenize(table["caption"], prepared.tokenizer_folder, cell.training.max_seq_length)
     transform = ReferencePipeline(image_size, *normalisation(prepared.model_folder))
     return CaptionedImages(table.select_columns(["image"]), tokens, transform)
-
-
-def _settle(backend: Backend) -> None:
-    """An edge of the window: every device at rest, then every rank here."""
-    backend.synchronize()
-    if distributed.is_initialized():
-        distributed.barrier()
-
-
-def _samples_of_all_ranks(steps: Sequence[Step]) -> int:
-    samples = sum(step.samples for step in steps)
-    if not distributed.is_initialized():
-        return samples
-    counted: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(counted, samples)
-    return sum(counted)
 
 
 def _describe_run(

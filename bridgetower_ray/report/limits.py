@@ -1,0 +1,103 @@
+"""Why a cell is as fast as it is: its ceilings, what of a speedup is the host's doing, how many workers it wants."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bridgetower_ray.diagnosis import PredictedWorkers, Verdict, predict_workers
+from bridgetower_ray.report.comparisons import Comparison, Grid, compare
+from bridgetower_ray.report.records import CellResult, SweepResults
+
+WORKERS = "dataloader_num_workers"
+
+
+@dataclass(frozen=True)
+class WorkerAdvice:
+    """Cells that differ in their workers only, and the number of workers they would want."""
+
+    cells: tuple[CellResult, ...]
+    predicted: PredictedWorkers
+
+    @property
+    def subject(self) -> str:
+        """What the cells have in common: `h100`, or `h100 · pinned`."""
+        parts = [part for part in self.cells[0].cell.setting.split(" · ") if not part.startswith("workers=")]
+        return " · ".join(parts)
+
+    @property
+    def sentence(self) -> str:
+        """The advice in words."""
+        wanted, cpus = self.predicted.workers, self.predicted.cpus_per_rank
+        workers = "1 worker" if wanted == 1 else f"{wanted} workers"
+        if self.predicted.possible:
+            return f"{self.subject}: {workers} a rank would load as fast as the device computes."
+        return (
+            f"{self.subject}: {workers} a rank would be needed to load as fast as the device computes, "
+            f"more than the CPUs that are there ({cpus} a rank)."
+        )
+
+
+def worker_advice(results: SweepResults) -> list[WorkerAdvice]:
+    """For each group of cells that differ in their workers only."""
+    groups: dict[tuple[object, ...], list[CellResult]] = {}
+    for one in results.measured:
+        if one.cell.axes.get("mediapipe_dataloader") is not True:
+            key = tuple(value for name, value in one.cell.axes.items() if name != WORKERS)
+            groups.setdefault(key, []).append(one)
+    advice = [(tuple(group), _predict(group)) for group in groups.values()]
+    return [WorkerAdvice(group, predicted) for group, predicted in advice if predicted is not None]
+
+
+def _predict(group: list[CellResult]) -> PredictedWorkers | None:
+    computes = [one.compute_ceiling for one in group if one.compute_ceiling]
+    loaders = {one.workers: one.loader_ceiling for one in group if one.loader_ceiling}
+    cpus, ranks = group[0].fact("env.cpus_usable"), group[0].fact("run.ranks")
+    if not computes or not (cpus or "").isdigit() or not (ranks or "").isdigit():
+        return None
+    return predict_workers(sum(computes) / len(computes), loaders, int(cpus or 1), int(ranks or 1))
+
+
+@dataclass(frozen=True)
+class Decomposed:
+    """A speedup end to end, the same pair on compute alone, and the factor between the two: the host's doing."""
+
+    comparison: Comparison
+    compute_only: float
+
+    @property
+    def host_factor(self) -> float:
+        """What of the end-to-end ratio the chips alone do not explain, as a factor."""
+        assert self.comparison.ratio is not None  # noqa: S101 - made only from comparisons with one
+        return self.comparison.ratio.value / self.compute_only
+
+
+def decomposed(comparison: Comparison | None) -> Decomposed | None:
+    """Split a comparison, if it has a ratio and both its cells a compute ceiling."""
+    if comparison is None or comparison.ratio is None:
+        return None
+    one, other = comparison.numerator.compute_ceiling, comparison.denominator.compute_ceiling
+    return Decomposed(comparison, one / other) if one and other else None
+
+
+def speedup_pairs(results: SweepResults) -> Iterator[Decomposed]:
+    """Each pair that differs in its accelerator alone, and each cell against the baseline, both speedups each."""
+    grid, seen = Grid(results), set()
+    pairs = [
+        grid.pair((name, loader), (grid.accelerators[-1], loader))
+        for loader in grid.loaders
+        for name in grid.accelerators
+    ]
+    baseline = results.baseline
+    if baseline is not None:
+        others = [one for one in results.to_measure if one is not baseline]
+        pairs += [compare(one, baseline, results.sweep_run.spec.axis_values) for one in others]
+    for pair in map(decomposed, pairs):
+        if pair is not None:
+            names = (pair.comparison.numerator.cell.setting, pair.comparison.denominator.cell.setting)
+            if names not in seen:
+                seen.add(names)
+                yield pair
+
+
+def held_back_by(results: SweepResults, verdict: Verdict) -> list[str]:
+    """Settings with that verdict."""
+    return [one.cell.setting for one in results.measured if one.verdict is verdict]
