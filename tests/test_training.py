@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import BridgeTowerForContrastiveLearning
 
 from bridgetower_ray.cells import Trial
@@ -39,6 +40,10 @@ def events_of(output: str) -> dict[str, list[dict[str, Any]]]:
         event = json.loads(line)
         events.setdefault(event["event"], []).append(event)
     return events
+
+
+def test_the_transformers_at_work_is_the_one_that_was_asked_for() -> None:
+    assert transformers.__version__.partition(".")[0] == os.environ.get("EXPECTED_TRANSFORMERS", "4")
 
 
 def test_the_large_preset_has_the_parameters_of_the_published_model() -> None:
