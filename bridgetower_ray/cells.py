@@ -18,6 +18,8 @@ SHORT_NAMES = {
     "dataloader_persistent_workers": "persistent",
     "dataloader_pin_memory": "pinned",
     "mediapipe_dataloader": "mediapipe",
+    "input_pipeline": "pipeline",
+    "multiprocessing_context": "context",
 }
 TORCH_PREFETCH_FACTOR = 2  # torch.utils.data.DataLoader's own, where workers are used
 
@@ -43,7 +45,7 @@ class Cell(Strict):
             "device": self.accelerator.device,
             "devices": self.devices,
             "model": self.model,
-            "dataset": self.dataset.model_dump(exclude_defaults=True),
+            "dataset": self.dataset.model_dump(exclude_defaults=True, exclude={"image_cache_limit_gib"}),
             "training": self.training.model_dump(exclude_defaults=True),
             "warmup_steps": self.measure.warmup_steps,
         }
@@ -128,13 +130,15 @@ def loader_label(axes: Mapping[str, AxisValue]) -> str:
 def effective(training: TrainingSettings, accelerator: Accelerator) -> TrainingSettings:
     """Settings that have no effect set to what they amount to, so that equal runs have equal cells.
 
-    Workers are not used under the media pipeline; queues need workers; pinning needs a CUDA device.
+    Workers and our image pipelines are not used under the media pipeline; queues need workers; pinning needs a CUDA
+    device.
     """
     changes: dict[str, object] = {}
     if training.mediapipe_dataloader:
-        changes["dataloader_num_workers"] = 0
+        changes |= {"dataloader_num_workers": 0, "input_pipeline": "reference"}
     if training.mediapipe_dataloader or training.dataloader_num_workers == 0:
-        changes |= {"dataloader_prefetch_factor": None, "dataloader_persistent_workers": False}
+        no_queues = {"dataloader_prefetch_factor": None, "dataloader_persistent_workers": False}
+        changes |= {**no_queues, "multiprocessing_context": "fork"}
     elif training.dataloader_prefetch_factor is None:
         changes["dataloader_prefetch_factor"] = TORCH_PREFETCH_FACTOR
     if accelerator.device == "cpu":

@@ -43,6 +43,9 @@ class DatasetSettings(Strict):
     image_column: str = "image"
     caption_column: str = "text"
     max_train_samples: Positive | None = Field(None, description="use the first so many samples")
+    image_cache_limit_gib: Annotated[float, Field(gt=0)] = Field(
+        50.0, description="most disk that the images of input_pipeline: cached may take on a node"
+    )
 
 
 class TrainingSettings(Strict):
@@ -66,7 +69,11 @@ class TrainingSettings(Strict):
     dataloader_persistent_workers: bool = False
     dataloader_pin_memory: bool = True
     dataloader_drop_last: bool = True
+    multiprocessing_context: Literal["fork", "forkserver", "spawn"] = Field("fork", description="of the workers")
     mediapipe_dataloader: bool = False
+    input_pipeline: Literal["reference", "fast", "cached"] = Field(
+        "reference", description="as published; in 8 bits with one resize; resized once and read from a memory map"
+    )
     cpu_threads_per_rank: Positive = Field(1, description="OMP_NUM_THREADS of each rank")
 
 
@@ -108,6 +115,8 @@ SWEEPABLE = (
     "dataloader_prefetch_factor",
     "dataloader_persistent_workers",
     "dataloader_pin_memory",
+    "multiprocessing_context",
+    "input_pipeline",
     "mediapipe_dataloader",
 )
 

@@ -17,8 +17,9 @@ from bridgetower_ray.data.cache import cached_folder
 from bridgetower_ray.data.captions import check_local_source, first_caption, load_captions, source_of
 from bridgetower_ray.data.cartoons import cartoons_parquet, draw_cartoon
 from bridgetower_ray.data.images import open_rgb
-from bridgetower_ray.data.pipelines import ReferencePipeline, centre_crop_offset, psnr, resized_shape
+from bridgetower_ray.data.pipelines import ReferencePipeline, psnr
 from bridgetower_ray.data.preparation import prepare
+from bridgetower_ray.data.resize import centre_crop_offset, resized_shape
 from bridgetower_ray.data.tokenizer import train_tokenizer
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.plan import Plan

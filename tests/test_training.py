@@ -15,9 +15,10 @@ from transformers import BridgeTowerForContrastiveLearning
 
 from bridgetower_ray.cells import Trial
 from bridgetower_ray.plan import Plan
+from bridgetower_ray.presets import PRESETS
 from bridgetower_ray.supervision import ProcessGroup
 from bridgetower_ray.training.job import Job
-from bridgetower_ray.training.model import PRESETS, load_model, preset_config
+from bridgetower_ray.training.model import load_model, preset_config
 from tests.conftest import MINI
 
 PlanOf = Callable[[str], Plan]

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from bridgetower_ray.data.images import open_rgb
+from bridgetower_ray.data.resize import centre_crop_offset, fast_pixels, resized_shape
 
 
 class ReferencePipeline:
@@ -39,22 +40,30 @@ class ReferencePipeline:
         return pixels[:, top : top + self.image_size, left : left + self.image_size]
 
 
+class FastPipeline:
+    """The reference's resize and crop in 8 bits, not normalised: that is the device's work (`normalise_on_device`)."""
+
+    def __init__(self, image_size: int) -> None:
+        self.image_size = image_size
+
+    def __call__(self, encoded: bytes) -> Tensor:
+        """Encoded image -> uint8 tensor of shape (image_size, image_size, 3)."""
+        return torch.from_numpy(np.array(fast_pixels(encoded, self.image_size)))
+
+
+def normalise_on_device(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """uint8 (batch, height, width, 3) -> normalised float32 (batch, 3, height, width), where `pixels` are.
+
+    Args:
+        mean, std: of shape (3, 1, 1), on the device of `pixels`.
+    """
+    return (pixels.permute(0, 3, 1, 2).to(torch.float32).div_(255) - mean) / std
+
+
 def to_tensor(image: Image.Image) -> Tensor:
     """RGB image -> float32 tensor (3, height, width) of values from 0 to 1."""
     pixels = torch.from_numpy(np.array(image, dtype=np.uint8))
     return pixels.permute(2, 0, 1).contiguous().to(torch.float32).div(255)
-
-
-def resized_shape(height: int, width: int, shorter: int) -> tuple[int, int]:
-    """(height, width) with the shorter side at `shorter`; the longer is cut to an int, as torchvision does."""
-    if height <= width:
-        return shorter, int(shorter * width / height)
-    return int(shorter * height / width), shorter
-
-
-def centre_crop_offset(height: int, width: int, size: int) -> tuple[int, int]:
-    """Top and left of the centre crop, rounded as torchvision does (half to even)."""
-    return round((height - size) / 2.0), round((width - size) / 2.0)
 
 
 def psnr(one: Tensor, other: Tensor) -> float:

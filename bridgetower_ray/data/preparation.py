@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,11 @@ from PIL import Image, UnidentifiedImageError
 from bridgetower_ray.cells import Cell
 from bridgetower_ray.data.cache import cached_folder
 from bridgetower_ray.data.captions import load_captions, source_of
+from bridgetower_ray.data.image_cache import image_cache
 from bridgetower_ray.data.images import image_bytes, open_rgb
 from bridgetower_ray.data.tokenizer import train_tokenizer
 from bridgetower_ray.errors import UsageError
+from bridgetower_ray.presets import PRESETS
 from bridgetower_ray.spec import Strict
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 PREPARATION_VERSION = 1  # raise it when what is prepared changes: it is part of the cache's key
 UNREADABLE_LIMIT = 0.05
-PRESET_VOCABULARIES = {"preset:tiny": 1000, "preset:base": 50265, "preset:large": 50265}
 
 
 class LeftOut(Strict):
@@ -43,18 +44,23 @@ class Prepared(Strict):
     rows_found: int
     fingerprint: str
     left_out: tuple[LeftOut, ...]
+    image_cache_folder: str | None = None
+    image_cache_build_seconds: float | None = None
+    image_cache_bytes: int | None = None
 
 
-def prepare(cell: Cell, base: Path) -> Prepared:
+def prepare(cell: Cell, base: Path, progress: Callable[[str], None] = lambda _: None) -> Prepared:
     """Make a node ready for `cell`, or find that it is.
 
     Args:
         base: the folder that relative paths of the sweep start from.
+        progress: is told in a few words what is being done.
 
     Raises:
         UsageError: data or model cannot be had, or over 5 % of the images cannot be read.
     """
     model_folder = _model_folder(cell.model, base)
+    progress("reading and checking images")
     folder = cached_folder(f"prepared-{_key(cell, base)}", lambda target: _build(target, cell, base, model_folder))
     found = json.loads((folder / "prepared.json").read_text())
     return Prepared(
@@ -63,7 +69,33 @@ def prepare(cell: Cell, base: Path) -> Prepared:
         model_folder=model_folder,
         left_out=tuple(LeftOut(**one) for one in found.pop("left_out")),
         **found,
+        **_resized_images(cell, folder / "data", found["fingerprint"], model_folder, progress),
     )
+
+
+def _resized_images(
+    cell: Cell, data: Path, fingerprint: str, model_folder: str | None, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    if cell.training.input_pipeline != "cached":
+        return {}
+    import datasets
+
+    size = PRESETS[cell.model].image if model_folder is None else _checkpoint_image_size(model_folder)
+    table = datasets.load_from_disk(data)
+    folder = image_cache(table, fingerprint, size, cell.dataset.image_cache_limit_gib, progress)
+    cost = json.loads((folder / "cost.json").read_text())
+    return {
+        "image_cache_folder": str(folder),
+        "image_cache_build_seconds": cost["seconds"],
+        "image_cache_bytes": cost["bytes"],
+    }
+
+
+def _checkpoint_image_size(model_folder: str) -> int:
+    try:
+        return int(json.loads((Path(model_folder) / "config.json").read_text())["vision_config"]["image_size"])
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"model: {model_folder}: config.json does not say its image size: {error!r}") from None
 
 
 def _key(cell: Cell, base: Path) -> str:
@@ -72,7 +104,7 @@ def _key(cell: Cell, base: Path) -> str:
         PREPARATION_VERSION,
         cell.dataset.model_dump(),
         _state_of_source(cell, base),
-        PRESET_VOCABULARIES.get(cell.model),
+        PRESETS[cell.model].vocabulary if cell.model in PRESETS else None,
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -103,7 +135,7 @@ def _hub_commit(name: str, revision: str | None) -> str:
 
 
 def _model_folder(model: str, base: Path) -> str | None:
-    if model in PRESET_VOCABULARIES:
+    if model in PRESETS:
         return None
     local = base / Path(model).expanduser()
     if local.is_dir():
@@ -138,7 +170,7 @@ def _build(target: Path, cell: Cell, base: Path, model_folder: str | None) -> No
     table = table.select(kept)
     table.save_to_disk(target / "data")
     if model_folder is None:
-        train_tokenizer(table["caption"], PRESET_VOCABULARIES[cell.model], target / "tokenizer")
+        train_tokenizer(table["caption"], PRESETS[cell.model].vocabulary, target / "tokenizer")
     digest = hashlib.sha256("".join(check for check in checks if isinstance(check, str)).encode())
     (target / "prepared.json").write_text(
         json.dumps(

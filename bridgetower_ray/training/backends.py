@@ -10,7 +10,14 @@ from bridgetower_ray.cells import Cell
 from bridgetower_ray.errors import TrialError
 
 # Where the sweep file's names are not TrainingArguments' own.
-OWN_SETTINGS = {"max_seq_length", "freeze_text_pooler", "mediapipe_dataloader", "cpu_threads_per_rank"}
+OWN_SETTINGS = {
+    "max_seq_length",
+    "freeze_text_pooler",
+    "multiprocessing_context",
+    "mediapipe_dataloader",
+    "input_pipeline",
+    "cpu_threads_per_rank",
+}
 
 
 class Backend(Protocol):

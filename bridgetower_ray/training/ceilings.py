@@ -17,7 +17,7 @@ from transformers import Trainer
 from bridgetower_ray.cells import Cell
 from bridgetower_ray.training.backends import Backend
 from bridgetower_ray.training.meter import Meter, Window
-from bridgetower_ray.training.samples import CaptionedImages, collate
+from bridgetower_ray.training.samples import Samples
 from bridgetower_ray.training.trainer import metered_trainer
 
 COMPUTE_SECONDS = 6.0
@@ -43,7 +43,7 @@ def compute_window(
     trainer: Trainer,
     backend: Backend,
     cell: Cell,
-    data: CaptionedImages,
+    data: Samples,
     window: Window,
     settle: Callable[[], None],
 ) -> Window:
@@ -57,7 +57,7 @@ def compute_window(
         A window whose samples a second are the compute ceiling of this rank.
     """
     batch_size = cell.training.per_device_train_batch_size
-    batch = _on_device(collate([data[row % len(data)] for row in range(batch_size)]), trainer.args.device)
+    batch = _on_device(data.batch([row % len(data) for row in range(batch_size)]), trainer.args.device)
     steps = COMPUTE_WARMUP_STEPS + _steps_for(COMPUTE_SECONDS, window)
     # A trainer of its own, but no second optimizer beside the first: its state would double the memory in use.
     model, scratch = trainer.model, Path(trainer.args.output_dir)
@@ -71,7 +71,7 @@ def compute_window(
         model=model,
         args=backend.arguments(cell, steps, scratch),
         train_dataset=data,
-        data_collator=collate,
+        data_collator=data.collate,
     )
     resident.train()
     return meter.window()

@@ -1,36 +1,15 @@
 """BridgeTower for contrastive learning: from the hub, a local folder, or a preset with random weights."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, BridgeTowerConfig, BridgeTowerForContrastiveLearning
 
 from bridgetower_ray.errors import UsageError
+from bridgetower_ray.presets import PRESETS, Shape
 
 LOGIT_SCALE_INIT = 2.6592  # ln(1/0.07), which a default BridgeTowerConfig of transformers 4.55 lacks
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes of a preset."""
-
-    hidden: int
-    tower_layers: int
-    heads: int
-    cross_layers: int
-    vocabulary: int
-    patch: int
-    image: int
-    contrastive: int = 512
-
-
-# base and large as BridgeTower/bridgetower-base-itm-mlm and bridgetower-large-itm-mlm-itc; tiny is ours, for CPUs.
-PRESETS = {
-    "preset:tiny": Shape(64, 4, 4, 2, 1000, 16, 64, contrastive=64),
-    "preset:base": Shape(768, 12, 12, 6, 50265, 16, 288),
-    "preset:large": Shape(1024, 24, 16, 6, 50265, 14, 294),
-}
 
 
 def preset_config(name: str) -> BridgeTowerConfig:

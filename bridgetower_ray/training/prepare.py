@@ -17,8 +17,8 @@ def main() -> int:
     die_with_supervisor()
     try:
         job = Job.read(Path(sys.argv[1]))
-        ready = prepare(job.trial.cell, Path(job.base_folder))
-    except BridgetowerRayError as error:
+        ready = prepare(job.trial.cell, Path(job.base_folder), lambda words: events.emit("phase", phase=words))
+    except (BridgetowerRayError, OSError) as error:
         events.failed(Kind.FAILED, str(error))
         sys.stderr.write(f"{error}\n")
         return 1

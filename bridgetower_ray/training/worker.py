@@ -13,7 +13,6 @@ import transformers
 from transformers import set_seed
 
 from bridgetower_ray.cells import Cell
-from bridgetower_ray.data.pipelines import ReferencePipeline
 from bridgetower_ray.data.preparation import Prepared, prepare
 from bridgetower_ray.errors import TrialError
 from bridgetower_ray.training.backends import Backend, backend_for
@@ -24,7 +23,7 @@ from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.meter import Meter, Step, Window
 from bridgetower_ray.training.model import describe, load_model
 from bridgetower_ray.training.neighbours import HostUse, foreign_device_processes, host_use, neighbours
-from bridgetower_ray.training.samples import CaptionedImages, collate, load_table, normalisation, tokenize
+from bridgetower_ray.training.samples import Samples, make_samples, normalise_inside_step
 from bridgetower_ray.training.trainer import describe_loader, metered_trainer
 
 PROGRESS_SECONDS = 1.0
@@ -42,6 +41,7 @@ def run_rank(job: Job, events: Events) -> None:
     cell = job.trial.cell
     _check_world_size(cell)
     torch.set_num_threads(cell.training.cpu_threads_per_rank)
+    torch.multiprocessing.set_start_method(cell.training.multiprocessing_context, force=True)
     events.emit("phase", phase="loading")
     prepared = job.prepared or prepare(cell, Path(job.base_folder))
     backend = backend_for(cell)
@@ -49,7 +49,9 @@ def run_rank(job: Job, events: Events) -> None:
     set_seed(cell.training.seed)
     model = load_model(cell.model, prepared.model_folder, cell.training.freeze_text_pooler)
     facts = describe(model)
-    data = _training_data(cell, prepared, facts["image"])
+    data = make_samples(cell, prepared, facts["image"])
+    if cell.training.input_pipeline != "reference":
+        normalise_inside_step(model, prepared.model_folder)
     edges = Edges(backend)
     sink = ProgressSink(events, total_steps)
     meter = Meter(cell.warmup_steps, total_steps, edges.settle, sink=sink, opens=edges.opens)
@@ -60,7 +62,7 @@ def run_rank(job: Job, events: Events) -> None:
             model=model,
             args=backend.arguments(cell, total_steps, Path(scratch)),
             train_dataset=data,
-            data_collator=collate,
+            data_collator=data.collate,
         )
         loader = describe_loader(trainer)
         events.emit("environment", **_describe_run(backend, trainer, prepared, facts, loader, total_steps, cell))
@@ -81,7 +83,7 @@ def _ceilings(
     trainer: transformers.Trainer,
     backend: Backend,
     cell: Cell,
-    data: CaptionedImages,
+    data: Samples,
     window: Window,
     throughput: float,
 ) -> dict[str, Any]:
@@ -196,13 +198,6 @@ def _total_steps(cell: Cell, rows: int) -> int:
     return total
 
 
-def _training_data(cell: Cell, prepared: Prepared, image_size: int) -> CaptionedImages:
-    table = load_table(prepared.data_folder)
-    tokens = tokenize(table["caption"], prepared.tokenizer_folder, cell.training.max_seq_length)
-    transform = ReferencePipeline(image_size, *normalisation(prepared.model_folder))
-    return CaptionedImages(table.select_columns(["image"]), tokens, transform)
-
-
 def _describe_run(
     backend: Backend,
     trainer: transformers.Trainer,
@@ -222,9 +217,12 @@ def _describe_run(
             "samples": prepared.rows,
             "samples_left_out": len(prepared.left_out),
             "left_out": [one.model_dump() for one in prepared.left_out],
+            **_image_cache(prepared),
         },
         "effective": {
             **loader,
+            "input_pipeline": cell.training.input_pipeline,
+            "multiprocessing_context": torch.multiprocessing.get_start_method(),
             "trainer": backend.trainer_class.__name__,
             "ranks": arguments.world_size,
             "precision": "bf16 autocast" if arguments.bf16 else "float32",
@@ -233,3 +231,12 @@ def _describe_run(
             "warmup_steps": cell.warmup_steps,
         },
     }
+
+
+def _image_cache(prepared: Prepared) -> dict[str, Any]:
+    """What the cache of resized images cost, where there is one."""
+    cost = {
+        "image_cache_build_seconds": prepared.image_cache_build_seconds,
+        "image_cache_bytes": prepared.image_cache_bytes,
+    }
+    return {name: value for name, value in cost.items() if value is not None}

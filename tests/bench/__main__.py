@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 
-SECTIONS = ("plan_time", "calibration", "meter_cost")
+SECTIONS = ("plan_time", "calibration", "meter_cost", "pipelines")
 
 
 def main() -> None:
