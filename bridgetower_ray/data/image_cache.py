@@ -56,7 +56,7 @@ def _build(
         needed = len(places) * size * size * 3
         if needed > limit_gib * 2**30:
             raise UsageError(
-                f"input_pipeline: cached: {len(places)} images of {size} pixels need {needed / 2**30:.1f} GiB, "
+                f"input_pipeline: cached: {len(places)} images of {size} pixels need {needed / 2**30:.3g} GiB, "
                 f"over dataset.image_cache_limit_gib: {limit_gib:g}"
             )
         pixels = np.lib.format.open_memmap(

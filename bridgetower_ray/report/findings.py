@@ -19,6 +19,7 @@ def findings(results: SweepResults) -> list[str]:
         *_fastest(results),
         *_limits(results),
         *(advice.sentence for advice in worker_advice(results)),
+        *_pipelines(results),
         *_not_measured(results),
         *_flagged(results),
         *_left_out(results),
@@ -53,6 +54,20 @@ def _limits(results: SweepResults) -> Iterator[str]:
         settings = held_back_by(results, verdict)
         if settings:
             yield f"{words}: {', '.join(settings)}."
+
+
+def _pipelines(results: SweepResults) -> Iterator[str]:
+    """What each input pipeline could feed, beside what the device could take."""
+    groups: dict[tuple[object, ...], list[CellResult]] = {}
+    for one in results.measured:
+        if "input_pipeline" in one.cell.axes and one.loader_ceiling and one.compute_ceiling:
+            key = tuple(value for name, value in one.cell.axes.items() if name != "input_pipeline")
+            groups.setdefault(key, []).append(one)
+    for group in groups.values():
+        name = " · ".join(part for part in group[0].cell.setting.split(" · ") if not part.startswith("pipeline="))
+        loads = ", ".join(f"{one.cell.axes['input_pipeline']} {figure(one.loader_ceiling or 0)}" for one in group)
+        takes = max(one.compute_ceiling or 0 for one in group)
+        yield f"{name}: the loader alone could feed, samples/s: {loads}; the device could take {figure(takes)}."
 
 
 def _flagged(results: SweepResults) -> Iterator[str]:
