@@ -19,6 +19,7 @@ from bridgetower_ray.redaction import redact
 from bridgetower_ray.spec import SweepSpec, load_spec, sweep_schema
 
 if TYPE_CHECKING:
+    from bridgetower_ray.report.regressions import Arm
     from bridgetower_ray.session import Session
     from bridgetower_ray.tracking import Tracking
 
@@ -95,13 +96,80 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool) -> 
 
 
 @main.command()
-@click.argument("sweep")
+@click.argument("sweep", required=False)
 @click.option("--sweep-run", help="Which sweep run.  [default: the newest]")
+@click.option("--published", help="Render a published benchmark instead, such as bridgetower-blog.")
 @REPORTS
-def report(sweep: str, sweep_run: str | None, reports: Path | None) -> None:
+def report(sweep: str | None, sweep_run: str | None, published: str | None, reports: Path | None) -> None:
     """Write the report of SWEEP, a sweep's name or its file, from MLflow alone."""
-    name = load_spec(Path(sweep))[0].name if sweep.endswith((".yaml", ".yml")) else sweep
-    _report(_existing_tracking(reports), name, sweep_run, reports, _console())
+    if (sweep is None) == (published is None):
+        raise UsageError("report takes the name of a sweep, or --published with the name of a benchmark")
+    if published is not None:
+        _report_published(published, reports, _console())
+    elif sweep is not None:
+        _report(_existing_tracking(reports), _sweep_name(sweep), sweep_run, reports, _console())
+
+
+@main.command()
+@click.argument("before")
+@click.argument("after")
+@click.option("--fail-over", help="Exit status 1 if a cell is slower by more than this, such as 5%.")
+def compare(before: str, after: str, fail_over: str | None) -> None:
+    """Compare two sweep runs cell by cell.
+
+    BEFORE and AFTER are each a sweep's name or file, NAME@SWEEP_RUN, or a saved results.parquet.
+    """
+    from bridgetower_ray.report.regressions import changes, changes_table
+    from bridgetower_ray.report.render import show_table
+
+    limit = None if fail_over is None else _share(fail_over)
+    found = changes(_arms(before), _arms(after))
+    console = _console()
+    show_table(changes_table(found), console)
+    slower = [one.setting for one in found if limit is not None and one.slower_by_more_than(limit)]
+    if slower:
+        console.print(Text(f"slower by more than {fail_over}: {', '.join(slower)}", style="red"))
+        sys.exit(EXIT_NOT_ALL_MEASURED)
+
+
+def _sweep_name(sweep: str) -> str:
+    return load_spec(Path(sweep))[0].name if sweep.endswith((".yaml", ".yml")) else sweep
+
+
+def _arms(source: str) -> "dict[str, Arm]":
+    """The cells of a side of `compare`."""
+    from bridgetower_ray.report.records import to_table
+    from bridgetower_ray.report.regressions import arms_of, read_arms
+    from bridgetower_ray.session import read_results
+
+    if source.endswith(".parquet"):
+        return read_arms(Path(source))
+    name, _, sweep_run = source.partition("@")
+    results, _ = read_results(_existing_tracking(None), _sweep_name(name), sweep_run or None)
+    return arms_of(to_table(results))
+
+
+def _share(text: str) -> float:
+    """`5%` or `0.05` -> 0.05."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"--fail-over: {text!r} is no share such as 5% or 0.05")
+    return value
+
+
+def _report_published(name: str, reports: Path | None, console: Console) -> None:
+    from bridgetower_ray.report.published import PUBLISHED, published_results
+    from bridgetower_ray.report.render import document_of_published, show, write_report
+
+    if name not in PUBLISHED:
+        raise UsageError(f"no published benchmark {name!r}; there are {', '.join(PUBLISHED)}")
+    document = document_of_published(PUBLISHED[name])
+    show(document, console)
+    for file in write_report(document, published_results(PUBLISHED[name]), _report_folder(reports) / name):
+        console.print(Text(f"Report: {file}"), soft_wrap=True)
 
 
 def _console() -> Console:

@@ -1,8 +1,10 @@
 """Which cells may be put into a ratio, and what is to be said beside it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from bridgetower_ray.cells import loader_label
+from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.stats import Ratio, ratio_of_means, repeats_needed
 
@@ -35,6 +37,7 @@ class Comparison:
     ratio: Ratio | None
     why_not: str
     stack_differences: tuple[str, ...]
+    like_setting: str = ""
 
     @property
     def text(self) -> str:
@@ -42,7 +45,7 @@ class Comparison:
         if self.ratio is None:
             return "–"
         value = f"{self.ratio.value:.2f}x"
-        flag = " †" if self.stack_differences else ""
+        flag = (" †" if self.stack_differences else "") + (" ‡" if self.like_setting else "")
         if self.ratio.low is None or self.ratio.high is None:
             return f"{value} (one repeat){flag}"
         interval = f"[{_bound(self.ratio.low)}, {_bound(self.ratio.high)}]"
@@ -93,13 +96,14 @@ def _different(one: CellResult, other: CellResult, facts: Iterable[str]) -> tupl
     )
 
 
-def across_accelerators(results: SweepResults) -> list[list[Comparison | None]]:
-    """At each loader setting every accelerator over the last one of the axis: a row an accelerator."""
+def across_accelerators(results: SweepResults, reference: str) -> list[list[Comparison | None]]:
+    """At each loader setting every accelerator over `reference`: a row an accelerator.
+
+    Where the reference cannot have the setting (a hardware decoder it lacks), its like setting serves: the same
+    without the decoder.
+    """
     grid = Grid(results)
-    return [
-        [grid.pair((name, loader), (grid.accelerators[-1], loader)) for loader in grid.loaders]
-        for name in grid.accelerators
-    ]
+    return [[grid.over_like(name, reference, loader) for loader in grid.loaders] for name in grid.accelerators]
 
 
 def across_loaders(results: SweepResults) -> list[list[Comparison | None]]:
@@ -133,6 +137,17 @@ class Grid:
     def at(self, accelerator: str, loader: str) -> CellResult | None:
         """The cell there; None where the sweep excludes it."""
         return self._cells.get((accelerator, loader))
+
+    def over_like(self, accelerator: str, reference: str, loader: str) -> Comparison | None:
+        """An accelerator over another at the same loader setting, or at the like one where that is pruned."""
+        if accelerator == reference:
+            return None
+        there = self.at(reference, loader)
+        if there is None or there.cell.kind is not Kind.PRUNED:
+            return self.pair((accelerator, loader), (reference, loader))
+        like = loader_label({**there.cell.axes, "mediapipe_dataloader": False})
+        found = self.pair((accelerator, loader), (reference, like))
+        return None if found is None else replace(found, like_setting=like)
 
     def pair(self, one: tuple[str, str], other: tuple[str, str]) -> Comparison | None:
         """The comparison of two places; None if either is excluded or pruned, or they are one run."""

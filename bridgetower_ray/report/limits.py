@@ -82,7 +82,8 @@ def speedup_pairs(results: SweepResults) -> Iterator[Decomposed]:
     """Each pair that differs in its accelerator alone, and each cell against the baseline, both speedups each."""
     grid, seen = Grid(results), set()
     pairs = [
-        grid.pair((name, loader), (grid.accelerators[-1], loader))
+        grid.over_like(name, reference, loader)
+        for reference in grid.accelerators[1:]
         for loader in grid.loaders
         for name in grid.accelerators
     ]

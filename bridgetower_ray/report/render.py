@@ -1,6 +1,6 @@
 """One document, drawn as Markdown, HTML or terminal text, and written beside its data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.csv
@@ -13,6 +13,7 @@ from rich.text import Text
 from bridgetower_ray.redaction import redact
 from bridgetower_ray.report.findings import findings
 from bridgetower_ray.report.plots import throughput_plot
+from bridgetower_ray.report.published import Published, against_published, published_results
 from bridgetower_ray.report.records import SweepResults, to_table
 from bridgetower_ray.report.tables import (
     Table,
@@ -47,7 +48,7 @@ def document_of(results: SweepResults, provenance: tuple[str, ...] = ()) -> Docu
         provenance: lines that say where the numbers come from, such as the store and its views.
     """
     sweep_run = results.sweep_run
-    stack = ", ".join(f"{name} {version}" for name, version in sweep_run.stack.items())
+    stack = ", ".join(f"{name} {version}" for name, version in sweep_run.stack.items()) or "not known"
     return Document(
         title=f"{sweep_run.spec.name}: {results.summary}",
         subtitle=f"{sweep_run.spec.model} on {sweep_run.spec.dataset.path}, sweep run {sweep_run.id}",
@@ -66,7 +67,20 @@ def _tables(results: SweepResults) -> list[Table | None]:
         *speedup_tables(results),
         limits_table(results),
         host_share_table(results),
+        against_published(results),
     ]
+
+
+def document_of_published(published: Published) -> Document:
+    """A published benchmark, rendered as our own runs are."""
+    results = published_results(published)
+    return replace(
+        document_of(results),
+        title=f"{published.name}: published figures",
+        subtitle=published.source,
+        banner="PUBLISHED figures, not measured by this tool",
+        provenance=(*(f"Not known: {what}." for what in published.unknown), published.second_reference),
+    )
 
 
 def to_html(document: Document) -> str:
@@ -109,15 +123,20 @@ def show(document: Document, console: Console) -> None:
     for sentence in document.findings:
         console.print(Text(f"  {sentence}"))
     for table in document.tables:
-        drawn = TerminalTable(title=table.title, title_justify="left", title_style="bold")
-        for column in (table.corner, *table.columns):
-            drawn.add_column(Text(column))
-        for label, entries in table.rows:
-            drawn.add_row(Text(label), *(Text(entry) for entry in entries))
         console.print()
-        console.print(drawn)
-        for note in table.notes:
-            console.print(Text(f"  {note}", style="dim"))
+        show_table(table, console)
+
+
+def show_table(table: Table, console: Console) -> None:
+    """Print one table with its notes to a terminal."""
+    drawn = TerminalTable(title=table.title, title_justify="left", title_style="bold")
+    for column in (table.corner, *table.columns):
+        drawn.add_column(Text(column))
+    for label, entries in table.rows:
+        drawn.add_row(Text(label), *(Text(entry) for entry in entries))
+    console.print(drawn)
+    for note in table.notes:
+        console.print(Text(f"  {note}", style="dim"))
 
 
 def write_report(document: Document, results: SweepResults, folder: Path) -> list[Path]:

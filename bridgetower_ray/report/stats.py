@@ -55,6 +55,20 @@ def ratio_of_means(numerator: Sequence[float], denominator: Sequence[float], con
     return Ratio(value, value * math.exp(-margin), value * math.exp(margin))
 
 
+def p_value_of_no_change(numerator: Sequence[float], denominator: Sequence[float]) -> float | None:
+    """Welch's two-sided p value of equal geometric means; None where an arm has a single repeat."""
+    from scipy import stats
+
+    if min(len(numerator), len(denominator)) < 2:
+        return None
+    logs = [[math.log(one) for one in arm] for arm in (numerator, denominator)]
+    error, freedom = _welch(logs[0], logs[1])
+    difference = abs(sum(logs[0]) / len(logs[0]) - sum(logs[1]) / len(logs[1]))
+    if error == 0:
+        return 1.0 if difference == 0 else 0.0
+    return float(2 * stats.t.sf(difference / error, freedom))
+
+
 def _variance(values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
     return sum((value - mean) ** 2 for value in values) / (len(values) - 1)

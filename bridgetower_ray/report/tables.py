@@ -60,11 +60,12 @@ def figure(value: float) -> str:
 def speedup_tables(results: SweepResults) -> list[Table]:
     """Of three kinds: across accelerators, across loader settings, over the baseline. Empty ones are left out."""
     grid = Grid(results)
+    # The first accelerator is what the others are references for; alone, it has none.
     kinds = [
-        (
-            f"Speedup over {_label(results, grid.accelerators[-1])} at the same loader setting",
-            across_accelerators(results),
-        ),
+        (f"Speedup over {_label(results, name)} at the same loader setting", across_accelerators(results, name))
+        for name in grid.accelerators[1:]
+    ]
+    kinds += [
         (f"Speedup over {grid.loaders[0] or 'the default'} on the same accelerator", across_loaders(results)),
         (f"Speedup over the baseline, {results.sweep_run.baseline}", over_baseline(results)),
     ]
@@ -108,6 +109,8 @@ def ratio_notes(rows: Sequence[Sequence[Comparison | None]]) -> list[str]:
         notes.append("One repeat gives no interval: how sure such a ratio is, is not known.")
     differences = sorted({difference for one in found if one.ratio for difference in one.stack_differences})
     notes += [f"† unlike stacks: {'; '.join(differences)}."] if differences else []
+    likes = sorted({one.like_setting for one in found if one.like_setting and one.ratio})
+    notes += [f"‡ over its {like}, for it cannot have the same setting." for like in likes]
     unlike = sorted({one.why_not for one in found if one.why_not.startswith("other work")})
     return notes + [f"– no ratio across {reason}." for reason in unlike]
 

@@ -1,0 +1,154 @@
+"""The published figures, as data: what was reported, under which settings, and where."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bridgetower_ray.outcomes import Kind, Outcome
+from bridgetower_ray.plan import make_plan
+from bridgetower_ray.report.records import HEADLINE, CellResult, Record, SweepResults
+from bridgetower_ray.report.tables import Table, figure
+from bridgetower_ray.spec import SweepSpec
+from bridgetower_ray.sweep_run import CellRecord, describe_sweep_run
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published benchmark. `samples_per_second` is by accelerator, loader workers and media pipeline."""
+
+    name: str
+    source: str
+    settings: Mapping[str, object]
+    samples_per_second: Mapping[tuple[str, int, bool], float]
+    unknown: tuple[str, ...]
+    second_reference: str
+
+
+BRIDGETOWER_BLOG = Published(
+    name="bridgetower-blog",
+    source="Hugging Face blog, 'Accelerating Vision-Language Models: BridgeTower on Habana Gaudi2', 2023",
+    settings={
+        "model": "BridgeTower/bridgetower-large-itm-mlm-itc",
+        "dataset": {
+            "path": "jmhessel/newyorker_caption_contest",
+            "config": "matching",
+            "caption_column": "image_description",
+        },
+        "training": {
+            "per_device_train_batch_size": 48,
+            "learning_rate": 1e-5,
+            "num_train_epochs": 5,
+            "bf16": True,
+            "max_seq_length": 128,
+        },
+        "devices": 8,
+    },
+    samples_per_second={
+        ("gaudi2", 0, False): 601.5,
+        ("gaudi2", 1, False): 747.4,
+        ("gaudi2", 2, False): 768.7,
+        ("gaudi2", 2, True): 847.7,
+        ("h100", 0, False): 336.5,
+        ("h100", 1, False): 580.1,
+        ("h100", 2, False): 602.1,
+        ("a100-80gb", 0, False): 227.5,
+        ("a100-80gb", 1, False): 339.7,
+        ("a100-80gb", 2, False): 345.4,
+    },
+    unknown=(
+        "versions of the software",
+        "number of runs (one value each is given)",
+        "samples a device: the article's text says 48, the example's README 40",
+        "its window holds its own logging, and no device is synchronised at the window's edges",
+    ),
+    second_reference=(
+        "The maintainers' CI for the same run (8 devices, batch 48, 2 workers, media pipeline, one value each, "
+        "5 % tolerance): Gaudi2 904.93, Gaudi3 783.48 samples/s."
+    ),
+)
+PUBLISHED = {BRIDGETOWER_BLOG.name: BRIDGETOWER_BLOG}
+
+
+def published_results(published: Published) -> SweepResults:
+    """Published figures in the form of a sweep run of one repeat, so that the same code renders both."""
+    accelerators = list(dict.fromkeys(name for name, _, _ in published.samples_per_second))
+    settings = {key: value for key, value in published.settings.items() if key != "devices"}
+    spec = SweepSpec.model_validate_json(
+        json.dumps(
+            {
+                "name": published.name,
+                **settings,
+                "measure": {"repeats": 1},
+                "axes": {
+                    "accelerator": accelerators,
+                    "dataloader_num_workers": [0, 1, 2],
+                    "mediapipe_dataloader": [False, True],
+                },
+                "exclude": [{"mediapipe_dataloader": True, "dataloader_num_workers": [0, 1]}],
+                "baseline": {"accelerator": accelerators[-1], "dataloader_num_workers": 0},
+            }
+        )
+    )
+    sweep_run = describe_sweep_run("published", make_plan(spec), {})
+    return SweepResults(sweep_run, tuple(CellResult(cell, _records(published, cell), 1) for cell in sweep_run.cells))
+
+
+def _records(published: Published, cell: CellRecord) -> tuple[Record, ...]:
+    value = published.samples_per_second.get(_key(cell.axes))
+    if value is None:
+        return ()
+    return (Record(cell.cell_id, 1, cell.setting, Outcome(Kind.MEASURED), "", 0, {HEADLINE: value}, {}),)
+
+
+def _key(axes: Mapping[str, object]) -> tuple[str, int, bool]:
+    workers = axes.get("dataloader_num_workers", 0)
+    return (
+        str(axes["accelerator"]),
+        int(workers) if isinstance(workers, int) else 0,
+        axes.get("mediapipe_dataloader") is True,
+    )
+
+
+def against_published(results: SweepResults) -> Table | None:
+    """Measured over published, cell by cell, with all that keeps the two from being the same experiment.
+
+    None for a sweep that names no published benchmark; a table without rows, which says so, where no cell of it was
+    measured on the published hardware.
+    """
+    name = results.sweep_run.spec.published
+    if name is None:
+        return None
+    published = PUBLISHED[name]
+    rows = []
+    for one in results.measured:
+        reference = published.samples_per_second.get(_key(one.cell.axes))
+        if reference is not None and one.throughput is not None:
+            entries = (figure(one.throughput), figure(reference), f"{one.throughput / reference:.2f}")
+            rows.append((one.cell.setting, entries))
+    title, columns = f"Against {published.name}", ("measured", "published", "measured / published")
+    if not rows:
+        note = f"The comparison with {published.source} does not apply: nothing was measured on its hardware."
+        return Table(title, "setting", columns, (), (note,))
+    notes = (f"Published: {published.source}.", *differences(results, published), published.second_reference)
+    return Table(title, "setting", columns, tuple(rows), notes)
+
+
+def differences(results: SweepResults, published: Published) -> tuple[str, ...]:
+    """What differs from the published settings, and what of them is not known."""
+    spec = results.sweep_run.spec
+    asked = published.settings
+    found = [] if spec.model == asked["model"] else [f"model {spec.model}, published {asked['model']}"]
+    if spec.model.startswith("preset:"):
+        found.append("weights are random, published pretrained")
+    dataset = asked["dataset"]
+    if isinstance(dataset, dict) and spec.dataset.path != dataset["path"]:
+        found.append(f"data set {spec.dataset.path}, published {dataset['path']}")
+    training = asked["training"]
+    for key, value in training.items() if isinstance(training, dict) else ():
+        ours = getattr(spec.training, key)
+        if ours != value:
+            found.append(f"{key} {ours}, published {value}")
+    counts = {spec.devices(name) for name in spec.accelerator_names} - {asked["devices"]}
+    found += [f"{count} devices, published {asked['devices']}" for count in sorted(counts)]
+    differs = f"Differs: {'; '.join(found)}." if found else "No setting differs that is known."
+    return differs, f"Not known of the published run: {'; '.join(published.unknown)}."

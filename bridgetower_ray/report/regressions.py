@@ -1,0 +1,164 @@
+"""Before and after: the same cells in two sweep runs, and whether any became slower."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+
+from bridgetower_ray.errors import UsageError
+from bridgetower_ray.outcomes import Kind
+from bridgetower_ray.report.stats import Ratio, p_value_of_no_change, ratio_of_means
+from bridgetower_ray.report.tables import Table, figure
+
+SIGNIFICANCE = 0.05
+WORK_COLUMNS = ("data.fingerprint", "model.parameters", "run.total_batch", "run.total_steps", "run.precision")
+NEEDED_COLUMNS = ("cell_id", "setting", "outcome", "train_samples_per_second")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One cell of one sweep run: its measured repeats, and the words for what was not measured."""
+
+    setting: str
+    throughputs: tuple[float, ...]
+    outcomes: tuple[str, ...]
+    work: Mapping[str, str]
+
+    @property
+    def measured(self) -> bool:
+        """Whether every repeat was."""
+        return bool(self.throughputs) and all(outcome == Kind.MEASURED for outcome in self.outcomes)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of a cell. `ratio` is after over before; `p` is of no change, adjusted for the number of cells."""
+
+    setting: str
+    before: Arm
+    after: Arm
+    ratio: Ratio | None
+    p: float | None
+    why_not: str
+
+    @property
+    def mark(self) -> str:
+        """`!` a new failure, `~` unresolved, else `faster`, `slower`; `–` where there is nothing to compare."""
+        if self.before.measured and not self.after.measured:
+            return "!"
+        if self.ratio is None:
+            return "–"
+        if self.p is None or self.p >= SIGNIFICANCE:
+            return "~"
+        return "faster" if self.ratio.value > 1 else "slower"
+
+    def slower_by_more_than(self, share: float) -> bool:
+        """Whether it is slower by more than `share`, and its adjusted interval excludes no change."""
+        return self.mark == "slower" and self.ratio is not None and self.ratio.value < 1 - share
+
+
+def read_arms(file: Path) -> dict[str, Arm]:
+    """The cells of a saved results.parquet, by cell id.
+
+    Raises:
+        UsageError: the file is absent, no Parquet, or not one that a report of this tool wrote.
+    """
+    try:
+        table = pyarrow.parquet.read_table(file)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UsageError(f"{file}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+    lacking = [name for name in NEEDED_COLUMNS if name not in table.column_names]
+    if lacking:
+        raise UsageError(f"{file}: not a results.parquet of this tool: it has no {', '.join(lacking)}")
+    return arms_of(table)
+
+
+def arms_of(table: pyarrow.Table) -> dict[str, Arm]:
+    """The cells of a results table, by cell id."""
+    rows: dict[str, list[dict[str, object]]] = {}
+    for row in table.to_pylist():
+        if row["outcome"] != Kind.PRUNED:
+            rows.setdefault(str(row["cell_id"]), []).append(row)
+    return {cell_id: _arm(trials) for cell_id, trials in rows.items()}
+
+
+def _arm(trials: Sequence[Mapping[str, object]]) -> Arm:
+    measured = [row for row in trials if row["outcome"] == Kind.MEASURED]
+    values = [row["train_samples_per_second"] for row in measured]
+    return Arm(
+        setting=str(trials[0]["setting"]),
+        throughputs=tuple(value for value in values if isinstance(value, float) and math.isfinite(value) and value > 0),
+        outcomes=tuple(str(row["outcome"]) for row in trials),
+        work={name: str(row[name]) for row in measured for name in WORK_COLUMNS if row.get(name) is not None},
+    )
+
+
+def changes(before: Mapping[str, Arm], after: Mapping[str, Arm]) -> list[Change]:
+    """Every cell that both have, with p values adjusted by Holm for their number.
+
+    S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
+
+    Raises:
+        UsageError: they have no cell in common.
+    """
+    common = [cell_id for cell_id in before if cell_id in after]
+    if not common:
+        raise UsageError("the two have no cell in common: cells are the same where all that decides them is")
+    pairs = [(before[cell_id], after[cell_id]) for cell_id in common]
+    raw = [_p(one, other) for one, other in pairs]
+    return [
+        Change(one.setting, one, other, _ratio(one, other), p, _why_not(one, other))
+        for (one, other), p in zip(pairs, _holm(raw), strict=True)
+    ]
+
+
+def _why_not(before: Arm, after: Arm) -> str:
+    for name, arm in (("before", before), ("after", after)):
+        if not arm.measured:
+            return f"{name}: {', '.join(sorted(set(arm.outcomes) - {str(Kind.MEASURED)})) or 'nothing measured'}"
+    unlike = [name for name in WORK_COLUMNS if before.work.get(name) != after.work.get(name)]
+    return f"other work: {', '.join(unlike)}" if unlike else ""
+
+
+def _ratio(before: Arm, after: Arm) -> Ratio | None:
+    return None if _why_not(before, after) else ratio_of_means(after.throughputs, before.throughputs)
+
+
+def _p(before: Arm, after: Arm) -> float | None:
+    return None if _why_not(before, after) else p_value_of_no_change(after.throughputs, before.throughputs)
+
+
+def _holm(values: Sequence[float | None]) -> list[float | None]:
+    """Adjusted p values: the smallest times their number, the next times one less, and never a smaller one after."""
+    known = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    adjusted: list[float | None] = [None] * len(values)
+    highest = 0.0
+    for rank, (value, place) in enumerate(known):
+        highest = max(highest, min(1.0, value * (len(known) - rank)))
+        adjusted[place] = highest
+    return adjusted
+
+
+def changes_table(found: Sequence[Change]) -> Table:
+    """Cell by cell: before, after, their ratio with its interval, and the mark."""
+    rows = tuple((one.setting, _row(one)) for one in found)
+    notes = (
+        "after / before with its 95 % interval; slower or faster where it holds after Holm's adjustment "
+        f"for {len(found)} cells.",
+        "~ not resolved: no change is as good an explanation, or one repeat gives no interval. ! a new failure.",
+    )
+    return Table("Before and after", "setting", ("before", "after", "after / before", "", "why not"), rows, notes)
+
+
+def _row(one: Change) -> tuple[str, ...]:
+    ratio = one.ratio
+    interval = f" [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio and ratio.low and ratio.high else ""
+    text = f"{ratio.value:.3f}{interval}" if ratio else ""
+    return _mean(one.before), _mean(one.after), text, one.mark, one.why_not
+
+
+def _mean(arm: Arm) -> str:
+    return figure(math.exp(sum(map(math.log, arm.throughputs)) / len(arm.throughputs))) if arm.throughputs else ""
