@@ -81,6 +81,7 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 @click.option("--fresh", is_flag=True, help="Start another sweep run instead of continuing the newest.")
 def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool) -> None:
     """Run SWEEP, or what is left of its newest sweep run, and report on it."""
+    from bridgetower_ray.reporting import publish
     from bridgetower_ray.session import run_sweep
 
     spec, _ = load_spec(sweep)
@@ -88,7 +89,7 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool) -> 
     console = _console()
     tracking = _tracking(reports)
     session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console)
-    complete = _report(tracking, spec.name, session.sweep_run.id, reports, console)
+    complete = publish(tracking, spec.name, session.sweep_run.id, _report_folder(reports), console)
     _say_what_waits(session, console)
     if session.interrupted:
         sys.exit(EXIT_INTERRUPTED)
@@ -107,7 +108,10 @@ def report(sweep: str | None, sweep_run: str | None, published: str | None, repo
     if published is not None:
         _report_published(published, reports, _console())
     elif sweep is not None:
-        _report(_existing_tracking(reports), _sweep_name(sweep), sweep_run, reports, _console())
+        from bridgetower_ray.reporting import publish
+
+        tracking = _existing_tracking(reports)
+        publish(tracking, _sweep_name(sweep), sweep_run, _report_folder(reports), _console())
 
 
 @main.command()
@@ -140,7 +144,7 @@ def _arms(source: str) -> "dict[str, Arm]":
     """The cells of a side of `compare`."""
     from bridgetower_ray.report.records import to_table
     from bridgetower_ray.report.regressions import arms_of, read_arms
-    from bridgetower_ray.session import read_results
+    from bridgetower_ray.reporting import read_results
 
     if source.endswith(".parquet"):
         return read_arms(Path(source))
@@ -169,7 +173,7 @@ def _report_published(name: str, reports: Path | None, console: Console) -> None
     document = document_of_published(PUBLISHED[name])
     show(document, console)
     for file in write_report(document, published_results(PUBLISHED[name]), _report_folder(reports) / name):
-        console.print(Text(f"Report: {file}"), soft_wrap=True)
+        console.print(Text(f"report: {file}"), soft_wrap=True)
 
 
 def _console() -> Console:
@@ -240,31 +244,10 @@ def _earlier_seconds(spec: SweepSpec) -> dict[str, float]:
     local = Path("mlflow.db")
     if "MLFLOW_TRACKING_URI" not in os.environ and not local.exists():
         return {}
-    from bridgetower_ray.session import earlier_seconds
+    from bridgetower_ray.reporting import earlier_seconds
     from bridgetower_ray.tracking import Tracking, default_uri
 
     return earlier_seconds(Tracking(default_uri(Path.cwd())), spec.name)
-
-
-def _report(tracking: "Tracking", name: str, sweep_run: str | None, reports: Path | None, console: Console) -> bool:
-    """Print and write a report; returns whether every cell was measured."""
-    from bridgetower_ray.report.render import document_of, show, write_report
-    from bridgetower_ray.session import read_results
-    from bridgetower_ray.tracking import ui_hints
-
-    results, experiment_id = read_results(tracking, name, sweep_run)
-    document = document_of(results, ui_hints(tracking.uri, experiment_id))
-    console.print()
-    show(document, console)
-    files = write_report(document, results, _report_folder(reports) / name)
-    console.print()
-    for label, lines in (
-        ("Report", [str(file) for file in files]),
-        ("MLflow", ui_hints(tracking.uri, experiment_id)),
-    ):
-        for line in lines:
-            console.print(Text(f"{label}: {line}"), soft_wrap=True)
-    return len(results.measured) == len(results.to_measure)
 
 
 def _say_what_waits(session: "Session", console: Console) -> None:

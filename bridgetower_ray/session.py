@@ -19,7 +19,7 @@ from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.plan import Plan, make_plan
 from bridgetower_ray.progress import view_for
 from bridgetower_ray.recording import Recorder, replay
-from bridgetower_ray.report.records import SweepResults, gather
+from bridgetower_ray.reporting import described_by
 from bridgetower_ray.spec import SweepSpec
 from bridgetower_ray.spool import Spool, spool_for
 from bridgetower_ray.sweep_run import SweepRun, describe_sweep_run, new_sweep_run_id
@@ -89,16 +89,10 @@ def choose_sweep_run(
         return describe_sweep_run(new_sweep_run_id(), plan, stack), set()
     tracking.close_stale(experiment_id, newest, time.time_ns() // 1_000_000)
     runs = tracking.runs(experiment_id, newest)
-    described = _described(tracking, runs)
+    described = described_by(tracking, runs)
     if described is not None:
         _refuse_other_stack(newest, described.stack, stack)
     return describe_sweep_run(newest, plan, stack), _measured_keys(runs) & {trial.key for trial in plan.trials}
-
-
-def _described(tracking: Tracking, runs: Sequence[RunData]) -> SweepRun | None:
-    """The description in the newest run that was written to its end; a run of a killed driver has none."""
-    written = [run for run in runs if "trial_seconds" in run.metrics]
-    return tracking.describe(written[-1].run_id) if written else None
 
 
 def _measured_keys(runs: Sequence[RunData]) -> set[tuple[str, int]]:
@@ -119,42 +113,6 @@ def _refuse_other_stack(sweep_run: str, before: Mapping[str, str], now: Mapping[
             f"the sweep run {sweep_run} was begun with other software ({'; '.join(changed)}): its numbers would not "
             "be comparable; start another with --fresh"
         )
-
-
-def read_results(tracking: Tracking, name: str, sweep_run: str | None = None) -> tuple[SweepResults, str]:
-    """A sweep run's results and the id of its experiment; the newest sweep run unless one is named.
-
-    Raises:
-        UsageError: there is no such sweep or sweep run in the store, or nothing in it yet.
-    """
-    experiment_id = tracking.experiment_id(name)
-    if experiment_id is None:
-        there = ", ".join(tracking.experiment_names())
-        raise UsageError(f"no sweep {name!r} in the tracking store; it has {there}")
-    known = tracking.sweep_run_ids(experiment_id)
-    if not known:
-        raise UsageError(f"the experiment {name!r} holds no sweep run")
-    if sweep_run is not None and sweep_run not in known:
-        raise UsageError(f"the sweep {name!r} has no sweep run {sweep_run!r}; it has {', '.join(known)}")
-    runs = tracking.runs(experiment_id, sweep_run or known[0])
-    described = _described(tracking, runs)
-    if described is None:
-        raise UsageError(f"no trial of the sweep run {sweep_run or known[0]} has ended yet")
-    return gather(described, runs), experiment_id
-
-
-def earlier_seconds(tracking: Tracking, name: str) -> dict[str, float]:
-    """Seconds that a trial of each cell took in the newest sweep run, by cell id; empty if there is none."""
-    experiment_id = tracking.experiment_id(name)
-    newest = next(iter(tracking.sweep_run_ids(experiment_id)), None) if experiment_id else None
-    if experiment_id is None or newest is None:
-        return {}
-    runs = tracking.runs(experiment_id, newest)
-    return {
-        run.tags["cell_id"]: run.metrics["trial_seconds"]
-        for run in runs
-        if run.tags.get("outcome") == Kind.MEASURED and "trial_seconds" in run.metrics
-    }
 
 
 @contextmanager

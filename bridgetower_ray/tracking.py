@@ -14,7 +14,7 @@ from typing import Any
 import mlflow
 import pyarrow
 import pyarrow.parquet
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from bridgetower_ray.cells import Trial
@@ -29,6 +29,7 @@ LOG_BATCH_METRICS = 1000  # MLflow's limit for one call
 LOG_BATCH_PARAMS = 100
 PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
+NOTE_LENGTH = 15_000  # of an experiment's description; MLflow cuts tags at 20,000
 PAGE = 500
 
 
@@ -99,6 +100,13 @@ class Tracking:
         location = (file.parent / "mlruns").resolve().as_uri() if file else None
         return str(self._client.create_experiment(name, artifact_location=location))
 
+    def present(self, experiment_id: str, description: str, views: Mapping[str, str]) -> None:
+        """Give an experiment its description, in Markdown, and its prepared views."""
+        with _unavailable():
+            tags = {"mlflow.note.content": redact(description)[:NOTE_LENGTH], **views}
+            for name, value in tags.items():
+                self._client.set_experiment_tag(experiment_id, name, value)
+
     def start(self, experiment_id: str, sweep_run: str, trial: Trial, attempt: str, started_ms: int) -> str:
         """Open the run of a trial that begins; returns its id."""
         tags = {
@@ -129,8 +137,20 @@ class Tracking:
             for start in range(0, len(metrics), LOG_BATCH_METRICS):
                 self._client.log_batch(run_id, metrics=metrics[start : start + LOG_BATCH_METRICS])
             self._log_artifacts(run_id, record)
-            self._client.log_batch(run_id, tags=_judgement_tags(record))
+            self._client.log_batch(run_id, tags=_judgement_tags(record) + _source_tags(record))
+            self._log_data_set(run_id, record)
             self._close(run_id, record.outcome, record.ended_ms)
+
+    def _log_data_set(self, run_id: str, record: TrialRecord) -> None:
+        """So that MLflow's own data set column and filter know what a run was trained on."""
+        data = (record.environment or {}).get("data")
+        if data is None:
+            return
+        source = json.dumps(record.trial.cell.dataset.model_dump(exclude_none=True))
+        profile = json.dumps({"samples": data["samples"], "samples_left_out": data["samples_left_out"]})
+        name = record.trial.cell.dataset.path
+        data_set = Dataset(name, data["fingerprint"], "bridgetower-ray", source, profile=profile)
+        self._client.log_inputs(run_id, [DatasetInput(data_set, [InputTag("mlflow.data.context", "training")])])
 
     def _log_artifacts(self, run_id: str, record: TrialRecord) -> None:
         with tempfile.TemporaryDirectory() as name:
@@ -240,6 +260,14 @@ def _judgement_tags(record: TrialRecord) -> list[RunTag]:
     return [RunTag(name, redact(value)[:TAG_LENGTH]) for name, value in tags.items() if value]
 
 
+def _source_tags(record: TrialRecord) -> list[RunTag]:
+    """MLflow's columns for source and version."""
+    commit = (record.environment or {}).get("code_commit")
+    tags = {"mlflow.source.name": "bridgetower-ray run", "mlflow.source.type": "PROJECT"}
+    tags |= {"mlflow.source.git.commit": commit} if commit else {}
+    return [RunTag(name, value) for name, value in tags.items()]
+
+
 def _metrics(record: TrialRecord) -> list[Metric]:
     """The headline first, then the other figures, then the steps as series under `step/`."""
     figures = {name: value for name, value in (record.measured or {}).items() if isinstance(value, int | float)}
@@ -302,11 +330,3 @@ def _names_of_left_out(record: TrialRecord) -> str:
 def _trial_file(record: TrialRecord) -> str:
     """The trial as `python -m bridgetower_ray.training` takes it, to be run again by hand anywhere."""
     return json.dumps({"trial": record.trial.model_dump(mode="json"), "base_folder": "."}, indent=2)
-
-
-def ui_hints(uri: str, experiment_id: str) -> tuple[str, ...]:
-    """How to see an experiment's runs in MLflow's UI: the command that serves a local store, and the address."""
-    page = f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
-    if uri.startswith("http"):
-        return (f"{redact(uri).rstrip('/')}/{page}",)
-    return (f"mlflow ui --backend-store-uri {redact(uri)}", f"http://127.0.0.1:5000/{page}")

@@ -19,7 +19,7 @@ from bridgetower_ray.recording import Recorder
 from bridgetower_ray.report.limits import speedup_pairs, worker_advice
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.tables import host_share_table, limits_table
-from bridgetower_ray.session import read_results
+from bridgetower_ray.reporting import read_results
 from bridgetower_ray.spec import SweepSpec
 from bridgetower_ray.spool import Spool
 from bridgetower_ray.tracking import Tracking, default_uri

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from bridgetower_ray.report.records import SweepResults
-from bridgetower_ray.session import read_results
+from bridgetower_ray.reporting import read_results
 from bridgetower_ray.tracking import Tracking, default_uri
 from tests.conftest import MINI, command, start
 from tests.test_data import write_images

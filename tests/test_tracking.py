@@ -12,7 +12,7 @@ from bridgetower_ray.outcomes import Kind, Outcome
 from bridgetower_ray.plan import make_plan
 from bridgetower_ray.recording import replay
 from bridgetower_ray.redaction import redact
-from bridgetower_ray.session import read_results
+from bridgetower_ray.reporting import read_results
 from bridgetower_ray.spec import SweepSpec
 from bridgetower_ray.spool import Spool
 from bridgetower_ray.sweep_run import TrialRecord

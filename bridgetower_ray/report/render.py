@@ -1,5 +1,6 @@
 """One document, drawn as Markdown, HTML or terminal text, and written beside its data."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from bridgetower_ray.redaction import redact
 from bridgetower_ray.report.findings import findings
-from bridgetower_ray.report.plots import throughput_plot
+from bridgetower_ray.report.plots import plots
 from bridgetower_ray.report.published import Published, against_published, published_results
 from bridgetower_ray.report.records import SweepResults, to_table
 from bridgetower_ray.report.tables import (
@@ -41,11 +42,16 @@ class Document:
     provenance: tuple[str, ...]
 
 
-def document_of(results: SweepResults, provenance: tuple[str, ...] = ()) -> Document:
+def document_of(
+    results: SweepResults,
+    provenance: tuple[str, ...] = (),
+    address_of: Callable[[Sequence[str]], str] | None = None,
+) -> Document:
     """The report of a sweep run.
 
     Args:
         provenance: lines that say where the numbers come from, such as the store and its views.
+        address_of: the address that shows some MLflow runs, by their ids.
     """
     sweep_run = results.sweep_run
     stack = ", ".join(f"{name} {version}" for name, version in sweep_run.stack.items()) or "not known"
@@ -55,8 +61,8 @@ def document_of(results: SweepResults, provenance: tuple[str, ...] = ()) -> Docu
         banner="",
         findings=tuple(redact(sentence) for sentence in findings(results)),
         tables=tuple(filter(None, _tables(results))),
-        plots=(throughput_plot(results),) if results.measured else (),
-        cells=cell_table(results),
+        plots=tuple(plots(results)),
+        cells=cell_table(results, address_of),
         provenance=(*provenance, f"Started with: {stack}."),
     )
 
@@ -106,8 +112,24 @@ def markdown_table(table: Table) -> str:
     lines = [(table.corner, *table.columns), ("---",) * (len(table.columns) + 1)]
     lines += [(label, *entries) for label, entries in table.rows]
     head, rule, *body = [[*line] for line in lines]
-    escaped = [[escape_markdown(entry) for entry in line] for line in (head, *body)]
+    escaped = [[_linked(entry, table.links) for entry in line] for line in (head, *body)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (escaped[0], rule, *escaped[1:]))
+
+
+def _linked(entry: str, links: Mapping[str, str]) -> str:
+    return f"[{escape_markdown(entry)}](<{links[entry]}>)" if entry in links else escape_markdown(entry)
+
+
+def summary_markdown(document: Document, report: str) -> str:
+    """What fits into an experiment's description: the findings, the first table, and where the rest is."""
+    parts = [
+        f"**{escape_markdown(document.title)}**",
+        f"**{escape_markdown(document.banner)}**" if document.banner else "",
+    ]
+    parts += ["\n".join(f"- {escape_markdown(one)}" for one in document.findings)]
+    parts += [markdown_table(document.tables[0])] if document.tables else []
+    parts += [f"The whole report: {escape_markdown(report)}"]
+    return "\n\n".join(parts)
 
 
 def escape_markdown(text: str) -> str:

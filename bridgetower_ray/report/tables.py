@@ -1,7 +1,7 @@
 """The report's tables as plain text entries; how they are drawn is the renderer's business."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.report.comparisons import (
@@ -20,13 +20,14 @@ SAME = "·"
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table: `rows` are a label and an entry for each column."""
+    """A titled table: `rows` are a label and an entry for each column; `links` are addresses of entries or labels."""
 
     title: str
     corner: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
     notes: tuple[str, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 def throughput_table(results: SweepResults) -> Table:
@@ -69,7 +70,14 @@ def speedup_tables(results: SweepResults) -> list[Table]:
         (f"Speedup over {grid.loaders[0] or 'the default'} on the same accelerator", across_loaders(results)),
         (f"Speedup over the baseline, {results.sweep_run.baseline}", over_baseline(results)),
     ]
-    return [_ratio_table(title, results, grid, rows) for title, rows in kinds if any(map(_with_ratio, rows))]
+    tables: list[Table] = []
+    for title, rows in kinds:
+        if any(map(_with_ratio, rows)):
+            table = _ratio_table(title, results, grid, rows)
+            if tables and tables[-1].rows == table.rows:  # one accelerator, and the baseline is its first setting
+                table = replace(tables.pop(), title=f"Speedup over {grid.loaders[0]}, which is also the baseline")
+            tables.append(table)
+    return tables
 
 
 def _ratio_table(title: str, results: SweepResults, grid: Grid, rows: Sequence[Sequence[Comparison | None]]) -> Table:
@@ -176,11 +184,20 @@ def host_share_table(results: SweepResults) -> Table | None:
     return Table("How much of each speedup is the chip's", "pair", columns, rows, (note,)) if rows else None
 
 
-def cell_table(results: SweepResults) -> Table:
-    """Every cell of the plan with what became of it."""
+def cell_table(results: SweepResults, address_of: Callable[[Sequence[str]], str] | None = None) -> Table:
+    """Every cell of the plan with what became of it.
+
+    Args:
+        address_of: the address that shows some MLflow runs, by their ids.
+    """
     rows = tuple((one.cell.setting, _cell_row(one)) for one in results.cells)
     columns = ("outcome", "repeats", "samples/s", "window", "loader", "flags", "cell")
-    return Table("Every cell", "setting", columns, rows)
+    links = {
+        one.cell.setting: address_of([record.run_id for record in one.records])
+        for one in results.cells
+        if address_of is not None and one.records
+    }
+    return Table("Every cell", "setting", columns, rows, links=links)
 
 
 def _cell_row(one: CellResult) -> tuple[str, ...]:
