@@ -5,15 +5,21 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRANSFORMERS5 := $(abspath $(VENV))/transformers5
 
-.PHONY: smoke test lint bench install clean
+.PHONY: smoke test chromium lint bench install clean
 
 smoke: install
 	$(BIN)/bridgetower-ray run sweeps/smoke.yaml
 
 # The training rooms work on two transformers: the one that optimum-habana pins, and the newest.
-test: lint $(TRANSFORMERS5)/.installed
+test: lint chromium $(TRANSFORMERS5)/.installed
 	$(BIN)/pytest
 	PYTHONPATH=$(TRANSFORMERS5) EXPECTED_TRANSFORMERS=5 $(BIN)/pytest tests/test_training.py tests/test_data.py
+
+# The browser tests want Debian's Chromium; where it can be had neither way, they are skipped.
+chromium:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	echo "no Chromium: the browser tests are skipped"
 
 lint: install
 	$(BIN)/ruff check .

@@ -1,0 +1,173 @@
+"""What people open, in a real browser: MLflow's pages on a real server, and the HTML report."""
+
+import html
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bridgetower_ray.mlflow_views import PARALLEL, chart_page, compare_page, runs_page
+from bridgetower_ray.plan import make_plan
+from bridgetower_ray.reporting import publish, read_results
+from bridgetower_ray.spec import SweepSpec, load_spec
+from bridgetower_ray.tracking import Tracking, default_uri
+from tests.conftest import MINI
+from tests.test_tracking import record_of, write
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+def browse(address: str, tmp_path: Path, *options: str) -> str:
+    """The page as it stands once its scripts have run."""
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000"]
+    done = subprocess.run(
+        [*command, *options, "--dump-dom", address], capture_output=True, text=True, check=True, timeout=180
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that holds a finished sweep of two repeats a cell, and its report."""
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "sweep.yaml").write_text(MINI)
+    spec = load_spec(folder / "sweep.yaml")[0]
+    tracking = Tracking(default_uri(folder))
+    for number, trial in enumerate(make_plan(spec).trials):
+        figures = {"train_samples_per_second": 40.25 + 10 * number, "data_wait_fraction": 0.5}
+        write(tracking, record_of(spec).model_copy(update={"trial": trial, "measured": figures}))
+    publish(tracking, "mini", None, folder / "reports", Console(file=(folder / "printed").open("w"), width=200))
+    return folder
+
+
+def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    while True:
+        assert server.poll() is None, log.read_text()
+        try:
+            urllib.request.urlopen(f"{address}/health", timeout=5).close()
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(0.2)
+        else:
+            return
+
+
+def serve(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], str, Path]:
+    """Start `mlflow server` in `folder` in a process group of its own; its address once it answers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = folder / "server.log"
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", *options]
+    settings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **settings},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+    address = f"http://127.0.0.1:{port}"
+    wait_for(address, server, log)
+    return server, address, log
+
+
+@pytest.fixture(scope="session")
+def server(store: Path) -> Iterator[str]:
+    """The address of a real MLflow server on the store."""
+    process, address, _ = serve(store, "--backend-store-uri", default_uri(store))
+    yield address
+    os.killpg(process.pid, 15)
+    process.wait(timeout=60)
+
+
+@needs_browser
+def test_the_runs_table_has_our_runs(server: str, tmp_path: Path) -> None:
+    page = browse(f"{server}/{runs_page('1')}", tmp_path)
+    for name in ("cpu · workers=0 · #1", "cpu · workers=1 · #2"):
+        assert name in page
+
+
+@needs_browser
+def test_the_chart_view_shows_the_main_figure_by_setting_at_once(server: str, tmp_path: Path) -> None:
+    page = browse(f"{server}/{chart_page('1')}", tmp_path, "--window-size=1900,1400")
+    assert "Group: cpu · workers=0" in page
+    assert "train_samples_per_second" in page
+    assert "50.25" in page, "the mean of the repeats 40.25 and 60.25"
+    assert "mini: 2 of 2 cells measured" in page, "the description"
+
+
+@needs_browser
+def test_the_parallel_view_has_the_axes(server: str, tmp_path: Path) -> None:
+    page = browse(f"{server}/{chart_page('1', PARALLEL)}", tmp_path, "--window-size=1900,1400")
+    assert "dataloader_num_workers" in page
+
+
+@needs_browser
+def test_the_compare_page_opens_on_the_axes_and_the_headline(server: str, store: Path, tmp_path: Path) -> None:
+    results, experiment = read_results(Tracking(default_uri(store)), "mini")
+    page = browse(f"{server}/{compare_page(experiment, [one.run_id for one in results.records])}", tmp_path)
+    assert "Comparing 4 Runs" in page
+    assert "dataloader_num_workers" in page
+    assert "train_samples_per_second" in page
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_report_fits_a_phone_and_a_desk(width: int, store: Path, tmp_path: Path) -> None:
+    """The page itself never scrolls sideways; a wide table scrolls in its own frame."""
+    report = (store / "reports" / "mini" / "report.html").read_text()
+    frame = f'<iframe id=f width={width} height=900 srcdoc="{html.escape(report)}"></iframe>'
+    script = (
+        "<script>f.onload=()=>{let d=f.contentDocument.documentElement;"
+        "document.title='width '+d.scrollWidth+' of '+d.clientWidth}</script>"
+    )
+    (tmp_path / "page.html").write_text(f"<!doctype html><body>{frame}{script}")
+    found = re.search(r"width (\d+) of (\d+)", browse((tmp_path / "page.html").as_uri(), tmp_path))
+    assert found is not None
+    assert int(found[1]) <= int(found[2])
+
+
+def test_the_printed_addresses_are_those_of_the_views(store: Path) -> None:
+    printed = (store / "printed").read_text()
+    assert "to see the runs: mlflow ui --backend-store-uri sqlite:///" in printed
+    assert f"charts by setting: http://127.0.0.1:5000/{chart_page('1')}" in printed
+    assert "runs compared: http://127.0.0.1:5000/#/compare-runs?runs=%5B%22" in printed
+
+
+def test_results_go_through_a_teams_server_with_artifacts_and_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_of: Callable[[str], SweepSpec]
+) -> None:
+    """Basic auth from the environment; artifacts go through the server."""
+    monkeypatch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "for this test only")
+    options = ("--backend-store-uri", default_uri(tmp_path), "--artifacts-destination", str(tmp_path / "artifacts"))
+    process, address, _ = serve(tmp_path, "--app-name", "basic-auth", *options)
+    try:
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "password1234")
+        tracking = Tracking(address)
+        record = record_of(spec_of(MINI))
+        write(tracking, record)
+        results, _ = read_results(tracking, "mini")
+        assert results.records[0].throughput == 42.0
+        assert tracking.read_steps(results.records[0].run_id).num_rows == 5
+        assert list((tmp_path / "artifacts").rglob("steps.parquet"))
+    finally:
+        os.killpg(process.pid, 15)
+        process.wait(timeout=60)
