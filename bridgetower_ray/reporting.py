@@ -64,22 +64,23 @@ def read_results(tracking: Tracking, name: str, sweep_run: str | None = None) ->
     if experiment_id is None:
         there = ", ".join(tracking.experiment_names())
         raise UsageError(f"no sweep {name!r} in the tracking store; it has {there}")
-    known = tracking.sweep_run_ids(experiment_id)
-    if not known:
+    chosen = sweep_run or tracking.newest_sweep_run(experiment_id)
+    if chosen is None:
         raise UsageError(f"the experiment {name!r} holds no sweep run")
-    if sweep_run is not None and sweep_run not in known:
-        raise UsageError(f"the sweep {name!r} has no sweep run {sweep_run!r}; it has {', '.join(known)}")
-    runs = tracking.runs(experiment_id, sweep_run or known[0])
+    runs = tracking.runs(experiment_id, chosen)
+    if not runs:
+        known = ", ".join(tracking.sweep_run_ids(experiment_id))
+        raise UsageError(f"the sweep {name!r} has no sweep run {chosen!r}; it has {known}")
     described = described_by(tracking, runs)
     if described is None:
-        raise UsageError(f"no trial of the sweep run {sweep_run or known[0]} has ended yet")
+        raise UsageError(f"no trial of the sweep run {chosen} has ended yet")
     return gather(described, runs), experiment_id
 
 
 def earlier_seconds(tracking: Tracking, name: str) -> dict[str, float]:
     """Seconds that a trial of each cell took in the newest sweep run, by cell id; empty if there is none."""
     experiment_id = tracking.experiment_id(name)
-    newest = next(iter(tracking.sweep_run_ids(experiment_id)), None) if experiment_id else None
+    newest = tracking.newest_sweep_run(experiment_id) if experiment_id else None
     if experiment_id is None or newest is None:
         return {}
     runs = tracking.runs(experiment_id, newest)

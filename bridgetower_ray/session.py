@@ -84,7 +84,7 @@ def choose_sweep_run(
 ) -> tuple[SweepRun, set[tuple[str, int]]]:
     """The sweep run to log to, and the trials of it that are measured already."""
     stack = provenance.stack()
-    newest = None if fresh else next(iter(tracking.sweep_run_ids(experiment_id)), None)
+    newest = None if fresh else tracking.newest_sweep_run(experiment_id)
     if newest is None:
         return describe_sweep_run(new_sweep_run_id(), plan, stack), set()
     tracking.close_stale(experiment_id, newest, time.time_ns() // 1_000_000)

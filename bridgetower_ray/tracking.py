@@ -176,6 +176,13 @@ class Tracking:
                 self._close(run.run_id, Outcome(Kind.INTERRUPTED, "its driver died"), ended_ms)
             return len(stale)
 
+    def newest_sweep_run(self, experiment_id: str) -> str | None:
+        """The sweep run that began last; None if the experiment holds none."""
+        with _unavailable():
+            condition, order = "tags.sweep_run LIKE '%'", ["attributes.start_time DESC"]
+            found = self._client.search_runs([experiment_id], condition, max_results=1, order_by=order)
+            return str(found[0].data.tags["sweep_run"]) if found else None
+
     def sweep_run_ids(self, experiment_id: str) -> list[str]:
         """Sweep runs of an experiment, newest first."""
         runs = self._pages(experiment_id, "tags.sweep_run LIKE '%'")
