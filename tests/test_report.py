@@ -146,8 +146,10 @@ def test_a_throughput_that_is_no_number_is_a_failed_trial(value: float, spec_of:
 
 
 def test_the_findings_begin_with_how_much_was_measured_and_the_fastest(spec_of: SpecOf) -> None:
-    first, second, *_ = findings(results_of(sweep_run_of(spec_of(THREE)), ALL))
+    first, second, third, *_ = findings(results_of(sweep_run_of(spec_of(THREE)), ALL))
     assert first == "5 of 5 cells measured."
+    assert third.startswith("gaudi2 · workers=2 · mediapipe is 1.41x [")
+    assert third.endswith("over h100 · workers=2.")
     assert second.startswith("Fastest: gaudi2 · workers=2 · mediapipe with 848.0 samples/s, 2.52x [")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from bridgetower_ray.diagnosis import Verdict
 from bridgetower_ray.outcomes import Kind
-from bridgetower_ray.report.comparisons import compare
+from bridgetower_ray.report.comparisons import Grid, compare
 from bridgetower_ray.report.limits import held_back_by, worker_advice
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.tables import figure
@@ -17,6 +17,7 @@ def findings(results: SweepResults) -> list[str]:
     return [
         f"{results.summary}.",
         *_fastest(results),
+        *_over_other_accelerators(results),
         *_limits(results),
         *(advice.sentence for advice in worker_advice(results)),
         *_pipelines(results),
@@ -38,6 +39,18 @@ def _fastest(results: SweepResults) -> Iterator[str]:
         return
     over = compare(fastest, baseline, results.sweep_run.spec.axis_values)
     yield (f"{sentence}, {over.text} over the baseline {baseline.cell.setting}." if over.ratio else f"{sentence}.")
+
+
+def _over_other_accelerators(results: SweepResults) -> Iterator[str]:
+    """The fastest cell over every other accelerator's like setting."""
+    fastest = max(results.measured, key=lambda one: one.throughput or 0, default=None)
+    if fastest is None:
+        return
+    grid, name = Grid(results), str(fastest.cell.axes["accelerator"])
+    for other in grid.accelerators:
+        over = grid.over_like(name, other, fastest.cell.loader)
+        if over is not None and over.ratio is not None:
+            yield f"{fastest.cell.setting} is {over.text.rstrip(' ‡')} over {over.denominator.cell.setting}."
 
 
 VERDICTS = {
@@ -67,6 +80,8 @@ def _pipelines(results: SweepResults) -> Iterator[str]:
         name = " · ".join(part for part in group[0].cell.setting.split(" · ") if not part.startswith("pipeline="))
         loads = ", ".join(f"{one.cell.axes['input_pipeline']} {figure(one.loader_ceiling or 0)}" for one in group)
         takes = max(one.compute_ceiling or 0 for one in group)
+        seconds = next(filter(None, (one.fact("data.image_cache_build_seconds") for one in group)), None)
+        loads += f" (images resized once, in {float(seconds.partition(' / ')[0]):.1f} s)" if seconds else ""
         yield f"{name}: the loader alone could feed, samples/s: {loads}; the device could take {figure(takes)}."
 
 
