@@ -97,6 +97,7 @@ class Trial(Strict):
     resources: dict[str, float]
     python: str | None = None
     price_per_hour: float | None = None
+    rehearsal: bool = False
 
     @property
     def key(self) -> tuple[str, int]:

@@ -79,17 +79,21 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 @ADDRESS
 @REPORTS
 @click.option("--fresh", is_flag=True, help="Start another sweep run instead of continuing the newest.")
-def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool) -> None:
+@click.option("--rehearse", is_flag=True, help="Go through every cell on this machine's CPU first; measures nothing.")
+def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool) -> None:
     """Run SWEEP, or what is left of its newest sweep run, and report on it."""
     from bridgetower_ray.reporting import publish
-    from bridgetower_ray.session import run_sweep
+    from bridgetower_ray.session import rehearse_sweep, run_sweep
 
     spec, _ = load_spec(sweep)
     make_plan(spec, rows=_rows(spec, address))  # a faulty sweep is refused before a store or a cluster is touched
     console = _console()
     tracking = _tracking(reports)
-    session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console)
-    complete = publish(tracking, spec.name, session.sweep_run.id, _report_folder(reports), console)
+    if rehearse:
+        session = rehearse_sweep(spec, tracking, Path.cwd(), console)
+    else:
+        session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console)
+    complete = publish(tracking, session.sweep_run.experiment, session.sweep_run.id, _report_folder(reports), console)
     _say_what_waits(session, console)
     if session.interrupted:
         sys.exit(EXIT_INTERRUPTED)

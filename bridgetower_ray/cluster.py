@@ -52,6 +52,25 @@ def connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
+@contextmanager
+def simulated(nodes: Inventory) -> Iterator[None]:
+    """A connection to real Ray nodes on this machine that claim to hold `nodes`' resources."""
+    from ray.cluster_utils import Cluster
+
+    os.environ.update({name: value for name, value in SILENT.items() if name not in os.environ})
+    common = {"object_store_memory": LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
+    simulation = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0})
+    try:
+        for node in nodes:
+            custom = {name: amount for name, amount in node.items() if name not in ("CPU", "GPU")}
+            simulation.add_node(num_cpus=int(node["CPU"]), num_gpus=int(node.get("GPU", 0)), resources=custom, **common)
+        ray.init(address=simulation.address, log_to_driver=False, logging_level=logging.ERROR)
+        yield
+    finally:
+        ray.shutdown()
+        simulation.shutdown()
+
+
 def _check_reachable(address: str | None) -> None:
     """Ray ends the whole process where nothing listens at an address of the form HOST:PORT; a look before does not."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")

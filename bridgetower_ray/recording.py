@@ -100,6 +100,8 @@ class Recorder:
         """Trial `index` has its outcome: put it on disk, then into the store."""
         attempt = self._attempts.pop(index)
         outcome = _by_what_was_measured(outcome, attempt.measured)
+        if attempt.progress.trial.rehearsal:
+            outcome, attempt.measured = _as_rehearsed(outcome, attempt.measured)
         record = attempt.record.model_copy(
             update={
                 "outcome": Outcome(outcome.kind, redact(outcome.reason)),
@@ -119,7 +121,7 @@ class Recorder:
         self.ended[index] = outcome
         self._progress.running.pop(index, None)
         self._progress.ended += 1
-        self._progress.measured += outcome.kind is Kind.MEASURED
+        self._progress.measured += outcome.kind in (Kind.MEASURED, Kind.REHEARSED)
         figure = (attempt.measured or {}).get(HEADLINE) if outcome.kind is Kind.MEASURED else None
         self._view.trial_ended(self._progress, attempt.progress, outcome, figure)
 
@@ -176,6 +178,12 @@ def _by_what_was_measured(outcome: Outcome, measured: Mapping[str, Any] | None) 
     if outcome.kind is not Kind.MEASURED:
         missing.append(str(outcome))
     return Outcome(Kind.MEASURED, f"without a ceiling: {'; '.join(missing)}" if missing else "")
+
+
+def _as_rehearsed(outcome: Outcome, measured: Mapping[str, Any] | None) -> tuple[Outcome, dict[str, Any]]:
+    """Under names of their own, so that nothing can take a rehearsal's figures for measurements."""
+    figures = {f"rehearsal_{name}": value for name, value in (measured or {}).items()}
+    return (Outcome(Kind.REHEARSED) if outcome.kind is Kind.MEASURED else outcome), figures
 
 
 def _verdict(attempt: _Attempt) -> str | None:

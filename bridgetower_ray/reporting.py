@@ -39,7 +39,7 @@ def publish(tracking: Tracking, name: str, sweep_run: str | None, folder: Path, 
         tracking.present(experiment_id, summary_markdown(document, str((folder / name).resolve())), views)
     except StoreUnavailable as error:
         console.print(Text(f"MLflow's pages are not brought up to date: {error}", style="yellow"), soft_wrap=True)
-    return len(results.measured) == len(results.to_measure)
+    return results.complete
 
 
 def ways_to_see(uri: str, experiment_id: str, run_ids: Sequence[str]) -> tuple[str, ...]:

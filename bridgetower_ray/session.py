@@ -19,10 +19,11 @@ from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.plan import Plan, make_plan
 from bridgetower_ray.progress import view_for
 from bridgetower_ray.recording import Recorder, replay
+from bridgetower_ray.rehearsal import rehearsal_of, simulated_nodes
 from bridgetower_ray.reporting import described_by
 from bridgetower_ray.spec import SweepSpec
 from bridgetower_ray.spool import Spool, spool_for
-from bridgetower_ray.sweep_run import SweepRun, describe_sweep_run, new_sweep_run_id
+from bridgetower_ray.sweep_run import REHEARSAL_BANNER, SweepRun, describe_sweep_run, new_sweep_run_id
 from bridgetower_ray.tracking import RunData, Tracking, local_store_file
 
 
@@ -36,6 +37,15 @@ class Session:
     waiting: int
 
 
+def rehearse_sweep(spec: SweepSpec, tracking: Tracking, base_folder: Path, console: Console) -> Session:
+    """Run every cell of a sweep, made small, on a cluster of this machine's own that claims to have its nodes."""
+    plan = rehearsal_of(make_plan(spec))
+    name = plan.spec.name
+    console.print(f"{REHEARSAL_BANNER}; it logs to the experiment {name}", style="bold", markup=False, highlight=False)
+    with _only_driver(tracking.uri, name), cluster.simulated(simulated_nodes(plan)):
+        return _carry_out(plan, tracking, base_folder, fresh=True, console=console)
+
+
 def run_sweep(
     spec: SweepSpec, tracking: Tracking, base_folder: Path, address: str | None, fresh: bool, console: Console
 ) -> Session:
@@ -47,14 +57,19 @@ def run_sweep(
     rows = None if address else check_local_source(spec.dataset, base_folder)
     with _only_driver(tracking.uri, spec.name), cluster.connected(address):
         plan = make_plan(spec, cluster.inventory(), rows)
-        experiment_id = tracking.create_experiment(spec.name)
-        spool = spool_for(_store_key(tracking.uri), spec.name)
-        replay(tracking, experiment_id, spool)
-        sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh)
-        trials = [trial for trial in plan.trials if trial.key not in done]
-        _announce(console, plan, sweep_run, len(done))
-        interrupted = _run(trials, sweep_run, spec, tracking, experiment_id, spool, base_folder, console)
-        _, waiting = replay(tracking, experiment_id, spool)
+        return _carry_out(plan, tracking, base_folder, fresh, console)
+
+
+def _carry_out(plan: Plan, tracking: Tracking, base_folder: Path, fresh: bool, console: Console) -> Session:
+    name = plan.spec.name
+    experiment_id = tracking.create_experiment(name)
+    spool = spool_for(_store_key(tracking.uri), name)
+    replay(tracking, experiment_id, spool)
+    sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh)
+    trials = [trial for trial in plan.trials if trial.key not in done]
+    _announce(console, plan, sweep_run, len(done))
+    interrupted = _run(trials, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
+    _, waiting = replay(tracking, experiment_id, spool)
     return Session(sweep_run, experiment_id, interrupted, waiting)
 
 

@@ -20,6 +20,7 @@ from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep_file import Location, SweepFile, read_sweep_file
 
 AxisValue = str | int | float | bool
+REHEARSAL_SUFFIX = "-rehearsal"  # of a rehearsal's experiment
 SLUG = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -282,11 +283,14 @@ def load_spec(path: Path) -> tuple[SweepSpec, SweepFile]:
     source = read_sweep_file(path)
     try:
         # JSON is the strict mode in which a list may become a tuple.
-        return SweepSpec.model_validate_json(json.dumps(source.values, default=str)), source
+        spec = SweepSpec.model_validate_json(json.dumps(source.values, default=str))
     except ValidationError as error:
         raise UsageError(_explain(error, source)) from None
     except (TypeError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from None
+    if spec.name.endswith(REHEARSAL_SUFFIX):
+        raise UsageError(f"{path}:{source.line_of(('name',))}: names that end in {REHEARSAL_SUFFIX} are for rehearsals")
+    return spec, source
 
 
 def _explain(error: ValidationError, source: SweepFile) -> str:

@@ -9,9 +9,9 @@ from pydantic import Field
 from bridgetower_ray.cells import Trial
 from bridgetower_ray.outcomes import Kind, Outcome
 from bridgetower_ray.plan import Plan
-from bridgetower_ray.spec import AxisValue, Strict, SweepSpec
+from bridgetower_ray.spec import REHEARSAL_SUFFIX, AxisValue, Strict, SweepSpec
 
-REHEARSAL_SUFFIX = "-rehearsal"
+REHEARSAL_BANNER = "REHEARSAL on a CPU: no figure here is a measurement"
 
 
 class CellRecord(Strict):
@@ -40,6 +40,11 @@ class SweepRun(Strict):
     def experiment(self) -> str:
         """The MLflow experiment it logs to."""
         return self.spec.name
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether it measures nothing."""
+        return self.spec.name.endswith(REHEARSAL_SUFFIX)
 
 
 class TrialRecord(Strict):

@@ -93,7 +93,7 @@ def _flagged(results: SweepResults) -> Iterator[str]:
 
 def _not_measured(results: SweepResults) -> Iterator[str]:
     for one in results.to_measure:
-        if not one.measured:
+        if not one.measured and not one.rehearsed:
             yield f"Not measured: {one.cell.setting}: {_why(one)}."
 
 

@@ -14,11 +14,12 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 WIDTH = 7.2
+MOST_CELLS = 40  # more bars than that tell nobody anything
 
 
 def plots(results: SweepResults) -> Iterator[str]:
     """Throughput; where a step's time goes; scaling with workers. Each only where there is something to show."""
-    if not results.measured:
+    if not results.measured or len(results.measured) > MOST_CELLS:
         return
     yield throughput_plot(results)
     if any(one.mean("data_wait_fraction") is not None for one in results.measured):

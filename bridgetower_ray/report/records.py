@@ -75,12 +75,17 @@ class CellResult:
         return len(self.throughputs) >= self.repeats
 
     @property
+    def rehearsed(self) -> bool:
+        """Whether all repeats were gone through in a rehearsal."""
+        return sum(record.outcome.kind is Kind.REHEARSED for record in self.records) >= self.repeats
+
+    @property
     def outcome(self) -> Outcome:
         """The cell's: the plan's if it could not run, else what became of its trials."""
         if self.cell.kind is not Kind.RUNNABLE:
             return Outcome(self.cell.kind, self.cell.reason)
-        if self.measured:
-            return Outcome(Kind.MEASURED)
+        if self.measured or self.rehearsed:
+            return Outcome(Kind.MEASURED if self.measured else Kind.REHEARSED)
         unsuccessful = [record.outcome for record in self.records if record.outcome.kind is not Kind.MEASURED]
         return unsuccessful[0] if unsuccessful else Outcome(Kind.NOT_RUN)
 
@@ -146,8 +151,20 @@ class SweepResults:
         return tuple(one for one in self.to_measure if one.measured)
 
     @property
+    def rehearsal(self) -> bool:
+        """Whether this is one."""
+        return self.sweep_run.rehearsal
+
+    @property
+    def complete(self) -> bool:
+        """Whether every cell came to what it was run for."""
+        return all(one.measured or (self.rehearsal and one.rehearsed) for one in self.to_measure)
+
+    @property
     def summary(self) -> str:
         """`5 of 6 cells measured`."""
+        if self.rehearsal:
+            return f"{sum(one.rehearsed for one in self.to_measure)} of {len(self.to_measure)} cells rehearsed"
         return f"{len(self.measured)} of {len(self.to_measure)} cells measured"
 
     @property

@@ -24,6 +24,7 @@ from bridgetower_ray.report.tables import (
     speedup_tables,
     throughput_table,
 )
+from bridgetower_ray.sweep_run import REHEARSAL_BANNER
 
 MARKDOWN_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#"})
 
@@ -58,7 +59,7 @@ def document_of(
     return Document(
         title=f"{sweep_run.spec.name}: {results.summary}",
         subtitle=f"{sweep_run.spec.model} on {sweep_run.spec.dataset.path}, sweep run {sweep_run.id}",
-        banner="",
+        banner=REHEARSAL_BANNER if results.rehearsal else "",
         findings=tuple(redact(sentence) for sentence in findings(results)),
         tables=tuple(filter(None, _tables(results))),
         plots=tuple(plots(results)),

@@ -52,7 +52,7 @@ def run_rank(job: Job, events: Events) -> None:
     data = make_samples(cell, prepared, facts["image"])
     if cell.training.input_pipeline != "reference":
         normalise_inside_step(model, prepared.model_folder)
-    edges = Edges(backend)
+    edges = Edges(backend, watch=not job.trial.rehearsal)
     sink = ProgressSink(events, total_steps)
     meter = Meter(cell.warmup_steps, total_steps, edges.settle, sink=sink, opens=edges.opens)
     with tempfile.TemporaryDirectory(prefix="bridgetower-ray-") as scratch:
@@ -65,6 +65,8 @@ def run_rank(job: Job, events: Events) -> None:
             data_collator=data.collate,
         )
         loader = describe_loader(trainer)
+        if job.trial.rehearsal and cell.training.mediapipe_dataloader:
+            loader["loader"] = "stand-in"
         events.emit("environment", **_describe_run(backend, trainer, prepared, facts, loader, total_steps, cell))
         outcome = trainer.train()
         measured = edges.neighbours()
@@ -114,8 +116,8 @@ def _ceilings(
 class Edges:
     """What is done at the two edges of the window: bring all to rest, and read who else uses the host."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, watch: bool = False) -> None:
+        self._backend, self._watch = backend, watch
         self._before: HostUse | None = None
 
     def settle(self) -> None:
@@ -126,7 +128,7 @@ class Edges:
 
     def opens(self) -> None:
         """Just before the window's first reading of the clock; one rank looks for all."""
-        if os.environ.get("RANK", "0") == "0":
+        if self._watch and os.environ.get("RANK", "0") == "0":
             self._before = host_use()
 
     def neighbours(self) -> dict[str, Any]:
