@@ -31,6 +31,12 @@ REPORTS = click.option(
     default=None,
     help="Folder for reports.  [default: ./reports]",
 )
+TRACKING = click.option(
+    "--tracking-uri",
+    expose_value=False,
+    callback=lambda _context, _option, uri: uri and os.environ.update(MLFLOW_TRACKING_URI=uri),
+    help="MLflow's store.  [default: MLFLOW_TRACKING_URI, or mlflow.db in this folder]",
+)
 EXIT_NOT_ALL_MEASURED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -78,6 +84,7 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 @SWEEP
 @ADDRESS
 @REPORTS
+@TRACKING
 @click.option("--fresh", is_flag=True, help="Start another sweep run instead of continuing the newest.")
 @click.option("--rehearse", is_flag=True, help="Go through every cell on this machine's CPU first; measures nothing.")
 def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool) -> None:
@@ -105,6 +112,7 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, reh
 @click.option("--sweep-run", help="Which sweep run.  [default: the newest]")
 @click.option("--published", help="Render a published benchmark instead, such as bridgetower-blog.")
 @REPORTS
+@TRACKING
 def report(sweep: str | None, sweep_run: str | None, published: str | None, reports: Path | None) -> None:
     """Write the report of SWEEP, a sweep's name or its file, from MLflow alone."""
     if (sweep is None) == (published is None):
@@ -121,6 +129,7 @@ def report(sweep: str | None, sweep_run: str | None, published: str | None, repo
 @main.command()
 @click.argument("before")
 @click.argument("after")
+@TRACKING
 @click.option("--fail-over", help="Exit status 1 if a cell is slower by more than this, such as 5%.")
 def compare(before: str, after: str, fail_over: str | None) -> None:
     """Compare two sweep runs cell by cell.
@@ -214,8 +223,8 @@ def _tracking(reports: Path | None) -> "Tracking":
         file = local_store_file(uri)
         if file is not None and file.is_relative_to(Path.cwd()):
             raise UsageError(
-                "in a Ray job the working folder is a throw-away copy: give the job a store that outlives it, "
-                '--runtime-env-json \'{"env_vars": {"MLFLOW_TRACKING_URI": "http://HOST:5000"}}\''
+                "in a Ray job the working folder is a throw-away copy: add `--tracking-uri http://HOST:5000`, "
+                "or another store that outlives it, to the run"
             )
         if not _report_folder(reports).is_absolute() or _report_folder(reports).is_relative_to(Path.cwd()):
             raise UsageError(

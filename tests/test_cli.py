@@ -100,7 +100,10 @@ def test_a_report_where_there_is_no_store_makes_none(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("environment", "message"),
-    [({}, "MLFLOW_TRACKING_URI"), ({"MLFLOW_TRACKING_URI": "sqlite:////tmp/elsewhere/mlflow.db"}, "--reports")],
+    [
+        ({}, "--tracking-uri http://HOST:5000"),
+        ({"MLFLOW_TRACKING_URI": "sqlite:////tmp/elsewhere/mlflow.db"}, "--reports"),
+    ],
 )
 def test_in_a_ray_jobs_throw_away_folder_the_store_and_the_reports_must_lie_elsewhere(
     environment: dict[str, str], message: str, tmp_path: Path
