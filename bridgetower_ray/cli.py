@@ -66,6 +66,16 @@ def schema() -> None:
 
 
 @main.command()
+@click.option("--resources", is_flag=True, required=True, help="Print what `ray start --resources` wants on this host.")
+def doctor(resources: bool) -> None:
+    """Say what this host is to a cluster: its accelerators, as the resources that its node declares."""
+    from bridgetower_ray.hardware import local_resources
+
+    del resources  # so far the one thing that is asked
+    click.echo(json.dumps(local_resources()))
+
+
+@main.command()
 @SWEEP
 @ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")

@@ -39,9 +39,10 @@ def _gaudis() -> list[str]:
 
 
 def gaudi_name(product: str) -> str:
-    """The accelerator that `hl-smi` calls `product`: HL-2xx boards are Gaudi2, HL-3xx Gaudi3."""
-    board = re.search(r"HL-?([23])\d\d", product, re.IGNORECASE)
-    return {"2": "gaudi2", "3": "gaudi3"}[board.group(1)] if board else ""
+    """The accelerator that `hl-smi` calls `product`: HL-22x and HL-23x are Gaudi2, HL-3xx Gaudi3, HL-20x the first."""
+    if re.search(r"HL-?2[23]\d", product, re.IGNORECASE):
+        return "gaudi2"
+    return "gaudi3" if re.search(r"HL-?3\d\d", product, re.IGNORECASE) else ""
 
 
 def system_sample() -> dict[str, float]:
