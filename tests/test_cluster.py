@@ -26,9 +26,7 @@ def test_a_gpu_is_told_by_its_name_and_its_memory(product: str, memory: str, nam
     assert gpu_name(product, memory) == name
 
 
-@pytest.mark.parametrize(
-    ("product", "name"), [("HL-225", "gaudi2"), ("HL-325L", "gaudi3"), ("HL-205", ""), ("x", "")]
-)
+@pytest.mark.parametrize(("product", "name"), [("HL-225", "gaudi2"), ("HL-325L", "gaudi3"), ("HL-205", ""), ("x", "")])
 def test_a_gaudi_is_told_by_its_board(product: str, name: str) -> None:
     assert gaudi_name(product) == name
 
