@@ -110,8 +110,8 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, reh
         session = rehearse_sweep(spec, tracking, Path.cwd(), console)
     else:
         session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console)
-    complete = publish(tracking, session.sweep_run.experiment, session.sweep_run.id, _report_folder(reports), console)
     _say_what_waits(session, console)
+    complete = publish(tracking, session.sweep_run.experiment, session.sweep_run.id, _report_folder(reports), console)
     if session.interrupted:
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0 if complete else EXIT_NOT_ALL_MEASURED)

@@ -46,10 +46,12 @@ class Recorder:
         self._attempts: dict[int, _Attempt] = {}
         self._progress = SweepProgress(len(trials))
         self.ended: dict[int, Outcome] = {}
+        self.unkept: list[str] = []
 
     def began(self, index: int) -> None:
         """Trial `index` begins, perhaps again after its node was lost."""
-        self._attempts.pop(index, None)
+        if index in self._attempts:
+            self._keep(self._attempts.pop(index), Outcome(Kind.FAILED, "its actor or node was lost; it began again"))
         trial = self._trials[index]
         one = TrialProgress(trial)
         now = _now_ms()
@@ -73,7 +75,9 @@ class Recorder:
 
     def heard(self, index: int, report: Mapping[str, Any]) -> None:
         """Trial `index` reports events."""
-        attempt = self._attempts[index]
+        attempt = self._attempts.get(index)
+        if attempt is None:
+            return  # it has its outcome
         attempt.progress.phase = attempt.progress.phase if report["events"] else report["phase"]
         attempt.progress.node = attempt.node = report["node"]
         for event in report["events"]:
@@ -102,6 +106,16 @@ class Recorder:
         outcome = _by_what_was_measured(outcome, attempt.measured)
         if attempt.progress.trial.rehearsal:
             outcome, attempt.measured = _as_rehearsed(outcome, attempt.measured)
+        self._keep(attempt, outcome, log)
+        self.ended[index] = outcome
+        self._progress.running.pop(index, None)
+        self._progress.ended += 1
+        self._progress.measured += outcome.kind in (Kind.MEASURED, Kind.REHEARSED)
+        figure = (attempt.measured or {}).get(HEADLINE) if outcome.kind is Kind.MEASURED else None
+        self._view.trial_ended(self._progress, attempt.progress, outcome, figure)
+
+    def _keep(self, attempt: _Attempt, outcome: Outcome, log: str = "") -> None:
+        """Put what an attempt left on the disk, then into the store; one of the two is enough to lose nothing."""
         record = attempt.record.model_copy(
             update={
                 "outcome": Outcome(outcome.kind, redact(outcome.reason)),
@@ -116,14 +130,16 @@ class Recorder:
                 "log": log,
             }
         )
-        self._spool.save(record)
-        self._write(record, attempt.run_id)
-        self.ended[index] = outcome
-        self._progress.running.pop(index, None)
-        self._progress.ended += 1
-        self._progress.measured += outcome.kind in (Kind.MEASURED, Kind.REHEARSED)
-        figure = (attempt.measured or {}).get(HEADLINE) if outcome.kind is Kind.MEASURED else None
-        self._view.trial_ended(self._progress, attempt.progress, outcome, figure)
+        on_disk = self._spooled(record)
+        if not self._written(record, attempt.run_id) and not on_disk:
+            self.unkept.append(record.trial.name)
+
+    def _spooled(self, record: TrialRecord) -> bool:
+        try:
+            self._spool.save(record)
+        except OSError:
+            return False  # a full disk; the store may take it all the same
+        return True
 
     def lost(self, index: int, reason: str) -> None:
         """The actor or node of trial `index` is gone for good; a result that it gave before stands."""
@@ -138,13 +154,14 @@ class Recorder:
         for index in list(self._attempts):
             self.finished(index, Outcome(Kind.INTERRUPTED, reason))
 
-    def _write(self, record: TrialRecord, run_id: str | None) -> None:
+    def _written(self, record: TrialRecord, run_id: str | None) -> bool:
         try:
             run_id = run_id or open_run(self._tracking, self._experiment_id, record)
             self._tracking.write(run_id, record)
         except StoreUnavailable:
-            return  # it waits in the spool
+            return False  # it waits in the spool
         self._spool.remove(record)
+        return True
 
 
 def replay(tracking: Tracking, experiment_id: str, spool: Spool) -> tuple[int, int]:

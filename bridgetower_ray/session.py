@@ -91,6 +91,10 @@ def _run(
     with view_for(console) as view:
         recorder = Recorder(trials, sweep_run, tracking, experiment_id, spool, view)
         run_trials(trials, base_folder, recorder, spec.scheduling.retries)
+    for name in recorder.unkept:
+        console.print(
+            f"lost: {name}: neither the store nor this host's disk took its result", style="red", markup=False
+        )
     return len(recorder.ended) < len(trials) or any(one.kind is Kind.INTERRUPTED for one in recorder.ended.values())
 
 

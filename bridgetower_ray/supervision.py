@@ -185,7 +185,9 @@ def rank_environment(
     Threads are the same for one rank and for many; the tracking server's credentials stay with the driver.
     """
     kept = {name: value for name, value in inherited.items() if not name.startswith("MLFLOW_")}
-    search_path = [str(PACKAGE_FOLDER.parent), *filter(None, [kept.get("PYTHONPATH")])]
+    # A checkout goes along to another interpreter; a site-packages folder would bring its neighbours with it.
+    own = [] if PACKAGE_FOLDER.parent.name in ("site-packages", "dist-packages") else [str(PACKAGE_FOLDER.parent)]
+    search_path = [*own, *filter(None, [kept.get("PYTHONPATH")])]
     return {
         **kept,
         "PYTHONPATH": os.pathsep.join(search_path),

@@ -193,6 +193,31 @@ def test_a_ceiling_that_fails_leaves_the_cell_measured(kind: Kind, folder: Path,
     assert record.outcome.reason == f"without a ceiling: {kind}(in the ceilings)"
 
 
+def test_a_full_disk_loses_nothing_while_the_store_takes_results(
+    folder: Path, spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Spool, "save", full)
+    assert recorded(folder, spec_of(MINI), [dict(MEASURED)], Outcome(Kind.MEASURED)).throughput == 50.0
+
+
+def test_a_trial_that_begins_again_closes_the_attempt_that_was_lost(folder: Path, spec_of: SpecOf) -> None:
+    spec = spec_of(MINI)
+    tracking = Tracking(default_uri(folder))
+    experiment = tracking.create_experiment(spec.name)
+    view, spool = PlainView(lambda _: None), Spool(folder / "spool")
+    recorder = Recorder(make_plan(spec).trials, sweep_run_of(spec), tracking, experiment, spool, view)
+    for _ in range(2):
+        recorder.began(0)
+        recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder.finished(0, Outcome(Kind.MEASURED))
+    runs = tracking.runs(experiment, "20261201-000000-0000")
+    assert [run.status for run in runs] == ["FAILED", "FINISHED"]
+    assert len(read_results(tracking, spec.name)[0].records) == 1
+
+
 def test_a_trial_that_ends_well_without_a_measurement_is_failed(folder: Path, spec_of: SpecOf) -> None:
     record = recorded(folder, spec_of(MINI), [], Outcome(Kind.MEASURED))
     assert str(record.outcome) == "failed(the training ended without a measurement)"
