@@ -142,7 +142,8 @@ class LiveView:
             steps = f"{one.step}/{one.total_steps}" if one.total_steps else ""
             rate = "" if one.samples_per_second is None else f"{one.samples_per_second:.1f}"
             table.add_row(one.trial.name, one.phase, steps, rate, one.node)
-        heading = Text(f"{sweep.ended} of {sweep.total} trials done, {sweep.measured} well{_left(sweep)}")
+        failed = f", {sweep.ended - sweep.measured} of them failed" if sweep.ended > sweep.measured else ""
+        heading = Text(f"{sweep.ended} of {sweep.total} trials done{failed}{_left(sweep)}")
         self._live.update(Group(heading, table))
 
 

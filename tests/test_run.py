@@ -98,6 +98,17 @@ def test_running_again_measures_nothing_twice(mini_run: tuple[Path, subprocess.C
     assert [record.run_id for record in results(folder).records] == before
 
 
+def test_a_sweep_run_compared_with_itself_has_not_changed(
+    mini_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, _ = mini_run
+    sweep_run = results(folder).sweep_run.id
+    done = command("compare", "mini", f"mini@{sweep_run}", "--fail-over", "1%", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("1.000 [") == 2
+    assert command("compare", "mini", "mini@absent", cwd=folder).returncode == 2
+
+
 def test_a_report_is_made_from_the_store_alone(
     mini_run: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

@@ -191,7 +191,7 @@ def cell_table(results: SweepResults, address_of: Callable[[Sequence[str]], str]
         address_of: the address that shows some MLflow runs, by their ids.
     """
     rows = tuple((one.cell.setting, _cell_row(one)) for one in results.cells)
-    columns = ("outcome", "repeats", "samples/s", "window", "loader", "flags", "cell")
+    columns = ("outcome", "held back by", "repeats", "samples/s", "window", "loader", "flags", "cell")
     links = {
         one.cell.setting: address_of([record.run_id for record in one.records])
         for one in results.cells
@@ -201,10 +201,16 @@ def cell_table(results: SweepResults, address_of: Callable[[Sequence[str]], str]
 
 
 def _cell_row(one: CellResult) -> tuple[str, ...]:
-    repeats = f"{len(one.throughputs)} of {one.repeats}" if one.cell.kind is Kind.RUNNABLE else ""
-    outcome = f"as {one.cell.same_as}" if one.cell.same_as else str(one.outcome)
-    values = ", ".join(figure(value) for value in one.throughputs)
-    return outcome, repeats, values, _window(one), _loader(one), "; ".join(one.flags), one.cell.cell_id
+    return (
+        f"as {one.cell.same_as}" if one.cell.same_as else str(one.outcome),
+        str(one.verdict or ""),
+        f"{len(one.throughputs)} of {one.repeats}" if one.cell.kind is Kind.RUNNABLE else "",
+        ", ".join(figure(value) for value in one.throughputs),
+        _window(one),
+        _loader(one),
+        "; ".join(one.flags),
+        one.cell.cell_id,
+    )
 
 
 def optional(value: float | None) -> str:
