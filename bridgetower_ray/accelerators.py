@@ -1,9 +1,11 @@
 """The accelerators this tool knows: what Ray calls them, what drives them, what each can do."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-NODE_RESOURCE = "bridgetower_node"
+MARKER_PREFIX = "bridgetower_"
+NODE_RESOURCE = f"{MARKER_PREFIX}node"
 MARKER_AMOUNT = 0.001  # a node carries 1 of its marker: it names the kind, the devices are counted by HPU or GPU
 
 
@@ -28,7 +30,7 @@ class Accelerator:
     @property
     def marker(self) -> str:
         """The custom resource that a node of this kind declares."""
-        return f"bridgetower_{self.name}"
+        return f"{MARKER_PREFIX}{self.name}"
 
 
 def _gaudi(name: str, label: str) -> Accelerator:
@@ -55,6 +57,11 @@ ACCELERATORS: dict[str, Accelerator] = {
 def variant(name: str, like: str) -> Accelerator:
     """An accelerator of the user's own: everything as `like` has it, under another name and marker."""
     return replace(ACCELERATORS[like], name=name, label=name)
+
+
+def count_devices(names: Iterable[str], resource: Literal["HPU", "GPU"]) -> int:
+    """How many of the devices, each by its accelerator's name, Ray counts as `resource`."""
+    return sum(name in ACCELERATORS and ACCELERATORS[name].ray_resource == resource for name in names)
 
 
 def bundle(accelerator: Accelerator, devices: int, cpus: int, whole_node: bool) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from bridgetower_ray.accelerators import Accelerator
-from bridgetower_ray.spec import AxisValue, DatasetSettings, MeasureSettings, Strict, TrainingSettings
+from bridgetower_ray.settings import HPU_SETTINGS, AxisValue, DatasetSettings, MeasureSettings, Strict, TrainingSettings
 
 SHORT_NAMES = {
     "per_device_train_batch_size": "batch",
@@ -20,7 +20,12 @@ SHORT_NAMES = {
     "mediapipe_dataloader": "mediapipe",
     "input_pipeline": "pipeline",
     "multiprocessing_context": "context",
+    "use_lazy_mode": "lazy",
+    "sdp_on_bf16": "sdp bf16",
 }
+MEDIA_LOADER = "bridgetower_ray.data.mediapipe.MediaPipeLoader"  # what must be at work where it is asked for
+STAND_IN_LOADER = "stand-in"  # what a rehearsal has in its place
+MEDIA_PREFETCHED_BATCHES = 3  # the most that the media pipeline holds
 TORCH_PREFETCH_FACTOR = 2  # torch.utils.data.DataLoader's own, where workers are used
 
 
@@ -52,8 +57,22 @@ class Cell(Strict):
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
+    def prepared_images(self) -> str:
+        """The form in which the node must have the images ready, beside the data set as it is."""
+        if self.training.mediapipe_dataloader:
+            return "jpeg"
+        return "resized" if self.training.input_pipeline == "cached" else ""
+
+    @property
+    def wanted_cpus(self) -> int:
+        """Processes that load or launch work at once: the ranks and their loaders' workers."""
+        return self.devices * (1 + self.training.dataloader_num_workers)
+
+    @property
     def prefetched_batches(self) -> int:
         """Batches that the loader's queues of one rank can hold."""
+        if self.training.mediapipe_dataloader:
+            return MEDIA_PREFETCHED_BATCHES
         return self.training.dataloader_num_workers * (self.training.dataloader_prefetch_factor or 0)
 
     @property
@@ -131,12 +150,12 @@ def loader_label(axes: Mapping[str, AxisValue]) -> str:
 def effective(training: TrainingSettings, accelerator: Accelerator) -> TrainingSettings:
     """Settings that have no effect set to what they amount to, so that equal runs have equal cells.
 
-    Workers and our image pipelines are not used under the media pipeline; queues need workers; pinning needs a CUDA
-    device.
+    Workers and our image pipelines are not used under the media pipeline, which gives full batches only; queues need
+    workers; pinning needs a CUDA device; Gaudi's own settings need a Gaudi, and its graphs a mode that makes them.
     """
     changes: dict[str, object] = {}
     if training.mediapipe_dataloader:
-        changes |= {"dataloader_num_workers": 0, "input_pipeline": "reference"}
+        changes |= {"dataloader_num_workers": 0, "input_pipeline": "reference", "dataloader_drop_last": True}
     if training.mediapipe_dataloader or training.dataloader_num_workers == 0:
         no_queues = {"dataloader_prefetch_factor": None, "dataloader_persistent_workers": False}
         changes |= {**no_queues, "multiprocessing_context": "fork"}
@@ -144,4 +163,8 @@ def effective(training: TrainingSettings, accelerator: Accelerator) -> TrainingS
         changes["dataloader_prefetch_factor"] = TORCH_PREFETCH_FACTOR
     if accelerator.device == "cpu":
         changes["dataloader_pin_memory"] = False
+    if accelerator.device != "hpu":
+        changes |= {name: TrainingSettings.model_fields[name].default for name in HPU_SETTINGS}
+    elif not training.use_lazy_mode and training.torch_compile_backend is None:
+        changes["use_hpu_graphs_for_inference"] = False
     return training.model_copy(update=changes)

@@ -8,7 +8,8 @@ from bridgetower_ray.accelerators import Accelerator, bundle
 from bridgetower_ray.cells import SHORT_NAMES, Cell, Trial, effective, loader_label, setting_label
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.outcomes import Kind, Outcome
-from bridgetower_ray.spec import AxisValue, SweepSpec, same_value
+from bridgetower_ray.settings import AxisValue, TrainingSettings
+from bridgetower_ray.spec import SweepSpec, same_value
 
 Inventory = Sequence[Mapping[str, float]]
 
@@ -83,15 +84,26 @@ def make_plan(spec: SweepSpec, inventory: Inventory | None = None, rows: int | N
     Raises:
         UsageError: a window without steps, no runnable cell, or a baseline that is not among the cells.
     """
+    plan = lay_out(spec, inventory, rows)
+    if not plan.trials:
+        reasons = sorted({cell.outcome.reason for cell in plan.cells if cell.outcome.reason}) or ["all are excluded"]
+        raise UsageError(f"no cell of the sweep {spec.name!r} can run: {'; '.join(reasons)}")
+    return plan
+
+
+def lay_out(spec: SweepSpec, inventory: Inventory | None = None, rows: int | None = None) -> Plan:
+    """The same for a sweep of which it may be that nothing can run.
+
+    Raises:
+        UsageError: a window without steps, or a baseline that is not among the cells.
+    """
     combinations = list(_combinations(spec))
     kept = [axes for axes in combinations if not _excluded(spec, axes)]
     cells = tuple(_share_runs([_planned(spec, axes, inventory, rows) for axes in kept]))
-    plan = Plan(spec, cells, len(combinations) - len(kept), tuple(_trials(spec, cells)), tuple(_warnings(spec, cells)))
+    warnings = (*_warnings(spec, cells), *_crowded(cells, inventory or ()))
+    plan = Plan(spec, cells, len(combinations) - len(kept), tuple(_trials(spec, cells)), warnings)
     if spec.baseline is not None and plan.baseline is None:
         raise UsageError(f"baseline {spec.baseline}: the exclude rules leave no such cell")
-    if not plan.trials:
-        reasons = sorted({cell.outcome.reason for cell in cells if cell.outcome.reason}) or ["all are excluded"]
-        raise UsageError(f"no cell of the sweep {spec.name!r} can run: {'; '.join(reasons)}")
     return plan
 
 
@@ -122,17 +134,19 @@ def _planned(spec: SweepSpec, axes: dict[str, AxisValue], inventory: Inventory |
         measure=spec.measure,
     )
     resources = _resources(spec, cell)
-    return PlannedCell(axes, cell, _outcome(cell, resources, inventory), resources, _window_steps(cell, rows, axes))
+    outcome = _outcome(cell, resources, inventory)
+    window = None if outcome.kind is Kind.PRUNED else _window_steps(cell, rows, axes)
+    return PlannedCell(axes, cell, outcome, resources, window)
 
 
 def _resources(spec: SweepSpec, cell: Cell) -> dict[str, float]:
     whole_node = spec.scheduling.isolation == "node"
-    cpus = 1 if whole_node else cell.devices * (1 + cell.training.dataloader_num_workers)
+    cpus = 1 if whole_node else cell.wanted_cpus
     return bundle(cell.accelerator, cell.devices, cpus, whole_node)
 
 
 def _outcome(cell: Cell, resources: Mapping[str, float], inventory: Inventory | None) -> Outcome:
-    reason = impossible(cell.accelerator, cell.training.mediapipe_dataloader)
+    reason = impossible(cell.accelerator, cell.training)
     if reason:
         return Outcome(Kind.PRUNED, reason)
     if inventory is not None and (lacking := missing(resources, inventory)):
@@ -140,10 +154,12 @@ def _outcome(cell: Cell, resources: Mapping[str, float], inventory: Inventory | 
     return Outcome(Kind.RUNNABLE)
 
 
-def impossible(accelerator: Accelerator, mediapipe: bool) -> str:
+def impossible(accelerator: Accelerator, training: TrainingSettings) -> str:
     """Why this combination can never run anywhere; empty if it can."""
-    if mediapipe and not accelerator.mediapipe:
+    if training.mediapipe_dataloader and not accelerator.mediapipe:
         return "mediapipe_dataloader needs Gaudi's hardware decoder"
+    if training.torch_compile_backend is not None and training.use_lazy_mode:
+        return "torch_compile_backend needs use_lazy_mode: false"
     return ""
 
 
@@ -218,6 +234,14 @@ def _warnings(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[str]:
             yield f"{cell.setting} runs as {cell.same_as}: they differ only in a setting without effect"
     if spec.measure.repeats == 1:
         yield "one repeat gives no interval: measure.repeats: 3 or more says how sure a ratio is"
+
+
+def _crowded(cells: Sequence[PlannedCell], inventory: Inventory) -> Iterator[str]:
+    """A trial that has its node to itself may still want more CPUs than the node has."""
+    for cell in cells:
+        nodes = [node.get("CPU", 0) for node in inventory if not missing(cell.resources, [node])]
+        if cell.runnable and cell.same_as is None and nodes and max(nodes) < cell.cell.wanted_cpus:
+            yield f"{cell.setting}: {cell.cell.wanted_cpus} ranks and workers share the node's {max(nodes):g} CPUs"
 
 
 def _total_batches(cells: Sequence[PlannedCell], accelerator: str) -> set[int]:

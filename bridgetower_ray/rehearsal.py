@@ -10,7 +10,7 @@ from bridgetower_ray.accelerators import ACCELERATORS, Accelerator
 from bridgetower_ray.cells import Cell, Trial
 from bridgetower_ray.outcomes import Kind, Outcome
 from bridgetower_ray.plan import Inventory, Plan, PlannedCell
-from bridgetower_ray.spec import REHEARSAL_SUFFIX, DatasetSettings
+from bridgetower_ray.settings import REHEARSAL_SUFFIX, DatasetSettings
 
 MOST_RANKS = 2
 SAMPLES, BATCH, STEPS, TOKENS = 32, 2, 12, 16

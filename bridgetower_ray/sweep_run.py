@@ -9,7 +9,8 @@ from pydantic import Field
 from bridgetower_ray.cells import Trial
 from bridgetower_ray.outcomes import Kind, Outcome
 from bridgetower_ray.plan import Plan
-from bridgetower_ray.spec import REHEARSAL_SUFFIX, AxisValue, Strict, SweepSpec
+from bridgetower_ray.settings import REHEARSAL_SUFFIX, AxisValue, Strict
+from bridgetower_ray.spec import SweepSpec
 
 REHEARSAL_BANNER = "REHEARSAL on a CPU: no figure here is a measurement"
 

@@ -149,3 +149,33 @@ def test_the_time_is_estimated_only_where_every_cell_has_been_run(plan_of: PlanO
     seconds = {trial.cell.cell_id: 10.0 for trial in plan.trials}
     assert estimate_seconds(plan, seconds) == 40.0
     assert estimate_seconds(plan, dict(list(seconds.items())[:1])) is None
+
+
+def test_gaudis_own_settings_are_one_run_on_an_accelerator_that_has_none(plan_of: PlanOf) -> None:
+    plan = plan_of(HETEROGENEOUS.replace("[false, true]", "[false]\n  use_lazy_mode: [true, false]"))
+    runs = {cell.setting: cell.same_as for cell in plan.cells if cell.loader.startswith("workers=0")}
+    assert runs == {
+        "gaudi2 · workers=0 · lazy": None,
+        "gaudi2 · workers=0": None,
+        "h100 · workers=0 · lazy": None,
+        "h100 · workers=0": "h100 · workers=0 · lazy",
+    }
+
+
+def test_compilation_under_lazy_mode_is_pruned_on_gaudi_alone(plan_of: PlanOf) -> None:
+    plan = plan_of(HETEROGENEOUS.replace("max_steps: 9", "max_steps: 9, torch_compile_backend: hpu_backend"))
+    pruned = {str(cell.outcome) for cell in plan.cells if cell.axes["accelerator"] == "gaudi2"}
+    assert pruned == {"pruned(torch_compile_backend needs use_lazy_mode: false)"}
+    assert any(cell.runnable for cell in plan.cells if cell.axes["accelerator"] == "h100")
+
+
+def test_the_warm_up_drains_what_the_media_pipeline_holds() -> None:
+    cell = next(one.cell for one in blog().cells if one.setting == "gaudi2 · workers=2 · mediapipe")
+    assert (cell.prefetched_batches, cell.warmup_steps) == (3, 5)
+
+
+def test_more_ranks_and_workers_than_the_node_has_cpus_are_warned_of(spec_of: SpecOf) -> None:
+    plan = make_plan(spec_of(MINI), [{"CPU": 1, "bridgetower_cpu": 1, "bridgetower_node": 1}])
+    assert [one for one in plan.warnings if "share" in one] == [
+        "cpu · workers=1: 2 ranks and workers share the node's 1 CPUs"
+    ]

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.spec import SWEEPABLE, SweepSpec, TrainingSettings, load_spec, sweep_schema
+from bridgetower_ray.settings import SWEEPABLE, TrainingSettings
+from bridgetower_ray.spec import SweepSpec, load_spec, sweep_schema
 from tests.conftest import MINI, SWEEPS
 
 BAD = {
@@ -32,6 +33,10 @@ BAD = {
     "unknown built-in": (MINI.replace("builtin:cartoons", "builtin:photos"), r":3: unknown data set"),
     "repeated value": (MINI.replace("[0, 1]", "[0, 0]"), r":8: the axis dataloader_num_workers repeats a value"),
     "axis set twice": (MINI.replace("max_steps: 9", "max_steps: 9, dataloader_num_workers: 0"), r"keep one of the two"),
+    "gaudi's own without one": (
+        MINI.replace("max_steps: 9", "max_steps: 9, use_lazy_mode: false"),
+        r":4: use_lazy_mode is a setting of Gaudi accelerators, and the sweep has none",
+    ),
     "baseline off the axis": (MINI.replace("workers: 0}", "workers: 5}"), r":10: 5 is no value of the axis"),
     "exclude off the axis": (MINI + "exclude: [{bf16: true}]\n", r":11: unknown axis 'bf16'"),
     "empty exclude rule": (MINI + "exclude: [{}]\n", r":11: an empty rule"),

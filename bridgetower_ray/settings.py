@@ -1,0 +1,126 @@
+"""The settings that a sweep file may hold, section by section; `spec` puts them together."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+AxisValue = str | int | float | bool
+REHEARSAL_SUFFIX = "-rehearsal"  # of a rehearsal's experiment
+SLUG = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Strict(BaseModel):
+    """Base of what comes from a file: no unknown keys, no coercion, no change afterwards."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class DatasetSettings(Strict):
+    """Which images and captions."""
+
+    path: Annotated[str, Field(min_length=1)] = Field(
+        description="a hub data set, a folder of images, a .parquet file or folder, or builtin:cartoons"
+    )
+    config: str | None = Field(None, description="configuration of a hub data set")
+    revision: str | None = Field(None, description="revision of a hub data set")
+    split: str = "train"
+    image_column: str = "image"
+    caption_column: str = "text"
+    max_train_samples: Positive | None = Field(None, description="use the first so many samples")
+    image_cache_limit_gib: Annotated[float, Field(gt=0)] = Field(
+        50.0, description="most disk that the images of input_pipeline: cached may take on a node"
+    )
+
+
+class TrainingSettings(Strict):
+    """Named as in transformers.TrainingArguments; the rest as in optimum-habana's BridgeTower example."""
+
+    per_device_train_batch_size: Positive = 8
+    gradient_accumulation_steps: Positive = 1
+    num_train_epochs: Annotated[float, Field(gt=0)] | None = None
+    max_steps: Positive | None = None
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-5
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    lr_scheduler_type: Literal["linear", "cosine", "constant"] = "linear"
+    optim: Literal["adamw_torch", "adamw_torch_fused", "adafactor"] = "adamw_torch"
+    bf16: bool = False
+    gradient_checkpointing: bool = False
+    seed: Count = 42
+    max_seq_length: Annotated[int, Field(ge=2, le=512)] = 128
+    freeze_text_pooler: bool = True
+    dataloader_num_workers: Count = 0
+    dataloader_prefetch_factor: Positive | None = Field(None, description="batches a worker; torch's own is 2")
+    dataloader_persistent_workers: bool = False
+    dataloader_pin_memory: bool = True
+    dataloader_drop_last: bool = True
+    multiprocessing_context: Literal["fork", "forkserver", "spawn"] = Field("fork", description="of the workers")
+    mediapipe_dataloader: bool = False
+    input_pipeline: Literal["reference", "fast", "cached"] = Field(
+        "reference", description="as published; in 8 bits with one resize; resized once and read from a memory map"
+    )
+    cpu_threads_per_rank: Positive = Field(1, description="OMP_NUM_THREADS of each rank")
+    use_lazy_mode: bool = Field(True, description="Gaudi only: collect operations into graphs; false is eager mode")
+    use_hpu_graphs_for_inference: bool = Field(True, description="Gaudi only: as published; no part of a training step")
+    gaudi_config_name: Annotated[str, Field(min_length=1)] = Field(
+        "Habana/clip", description="Gaudi only: a folder with gaudi_config.json, or its name on the hub"
+    )
+    sdp_on_bf16: bool = Field(False, description="Gaudi only: attention sums in bf16")
+    torch_compile_backend: Literal["hpu_backend"] | None = Field(None, description="Gaudi only; wants lazy mode off")
+
+
+class MeasureSettings(Strict):
+    """How a cell is measured."""
+
+    warmup_steps: Count = 3
+    repeats: Positive = 3
+    ceilings: bool = True
+    timeout_minutes: Annotated[float, Field(gt=0)] = 30.0
+
+
+class AcceleratorSettings(Strict):
+    """What a sweep says of one accelerator."""
+
+    devices: Positive | None = Field(None, description="devices a trial takes, all on one node")
+    price_per_hour: Annotated[float, Field(gt=0)] | None = Field(None, description="of a node's devices in use")
+    python: str | None = Field(None, description="interpreter that runs the training; it needs no Ray")
+    like: str | None = Field(None, description="known accelerator that this one, of your own, behaves like")
+
+
+class SchedulingSettings(Strict):
+    """How trials share nodes, and what happens when the infrastructure fails."""
+
+    isolation: Literal["node", "devices"] = "node"
+    retries: Count = Field(1, description="of a trial whose actor or node died; an error of the training is a result")
+    node_wait_minutes: Annotated[float, Field(ge=0)] = Field(
+        5.0, description="how long trials wait for a node that can hold them, once none is left"
+    )
+
+
+SWEEPABLE = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "optim",
+    "bf16",
+    "gradient_checkpointing",
+    "max_seq_length",
+    "cpu_threads_per_rank",
+    "dataloader_num_workers",
+    "dataloader_prefetch_factor",
+    "dataloader_persistent_workers",
+    "dataloader_pin_memory",
+    "multiprocessing_context",
+    "input_pipeline",
+    "mediapipe_dataloader",
+    "use_lazy_mode",
+    "sdp_on_bf16",
+)
+HPU_SETTINGS = (
+    "use_lazy_mode",
+    "use_hpu_graphs_for_inference",
+    "gaudi_config_name",
+    "sdp_on_bf16",
+    "torch_compile_backend",
+)
