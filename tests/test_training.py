@@ -153,6 +153,21 @@ def test_a_device_that_is_not_there_is_one_line_and_no_number(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("lazy", "value"), [("true", "1"), ("false", "0")])
+def test_gaudis_mode_is_in_the_environment_before_torch_is_imported(
+    lazy: str, value: str, tmp_path: Path, plan_of: PlanOf
+) -> None:
+    text = MINI.replace("cpu", "gaudi2").replace("max_steps: 9", f"max_steps: 9, use_lazy_mode: {lazy}")
+    file = write_job(plan_of(text).trials[0], tmp_path)
+    code = (
+        "import os, sys; from pathlib import Path; from bridgetower_ray.training import __main__ as entry;"
+        f"entry._set_environment(entry.Job.read(Path({str(file)!r})).trial.cell);"
+        "print(os.environ['PT_HPU_LAZY_MODE'], 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [value, "False"], done.stderr
+
+
 def test_out_of_memory_is_told_apart_from_other_failures(tmp_path: Path, plan_of: PlanOf) -> None:
     """The large preset does not fit into 3 GiB: torch's own allocator fails."""
     limit = 3 * 2**30

@@ -14,10 +14,11 @@ from bridgetower_ray.data.cache import cached_folder
 from bridgetower_ray.data.captions import load_captions, source_of
 from bridgetower_ray.data.image_cache import image_cache
 from bridgetower_ray.data.images import image_bytes, open_rgb
+from bridgetower_ray.data.jpeg_files import jpeg_files
 from bridgetower_ray.data.tokenizer import train_tokenizer
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.presets import PRESETS
-from bridgetower_ray.spec import Strict
+from bridgetower_ray.settings import Strict
 
 if TYPE_CHECKING:
     import datasets
@@ -47,6 +48,8 @@ class Prepared(Strict):
     image_cache_folder: str | None = None
     image_cache_build_seconds: float | None = None
     image_cache_bytes: int | None = None
+    jpeg_folder: str | None = None
+    jpeg_reencoded: int | None = None
 
 
 def prepare(cell: Cell, base: Path, progress: Callable[[str], None] = lambda _: None) -> Prepared:
@@ -69,26 +72,36 @@ def prepare(cell: Cell, base: Path, progress: Callable[[str], None] = lambda _: 
         model_folder=model_folder,
         left_out=tuple(LeftOut(**one) for one in found.pop("left_out")),
         **found,
-        **_resized_images(cell, folder / "data", found["fingerprint"], model_folder, progress),
+        **_images_made_ready(cell, folder / "data", found["fingerprint"], model_folder, progress),
     )
 
 
-def _resized_images(
+def _images_made_ready(
     cell: Cell, data: Path, fingerprint: str, model_folder: str | None, progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    if cell.training.input_pipeline != "cached":
-        return {}
+    """The images in the form that the cell's loader reads, beside the data as they are."""
+    match cell.prepared_images:
+        case "resized":
+            size = PRESETS[cell.model].image if model_folder is None else _checkpoint_image_size(model_folder)
+            limit = cell.dataset.image_cache_limit_gib
+            folder = image_cache(_open(data), fingerprint, size, limit, progress)
+            cost = json.loads((folder / "cost.json").read_text())
+            return {
+                "image_cache_folder": str(folder),
+                "image_cache_build_seconds": cost["seconds"],
+                "image_cache_bytes": cost["bytes"],
+            }
+        case "jpeg":
+            folder = jpeg_files(_open(data), fingerprint, progress)
+            cost = json.loads((folder / "cost.json").read_text())
+            return {"jpeg_folder": str(folder), "jpeg_reencoded": cost["reencoded"]}
+    return {}
+
+
+def _open(data: Path) -> "datasets.Dataset":
     import datasets
 
-    size = PRESETS[cell.model].image if model_folder is None else _checkpoint_image_size(model_folder)
-    table = datasets.load_from_disk(data)
-    folder = image_cache(table, fingerprint, size, cell.dataset.image_cache_limit_gib, progress)
-    cost = json.loads((folder / "cost.json").read_text())
-    return {
-        "image_cache_folder": str(folder),
-        "image_cache_build_seconds": cost["seconds"],
-        "image_cache_bytes": cost["bytes"],
-    }
+    return datasets.load_from_disk(data)
 
 
 def _checkpoint_image_size(model_folder: str) -> int:

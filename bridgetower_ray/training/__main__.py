@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from bridgetower_ray.cells import Cell
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
 from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.training.events import Events
@@ -29,7 +30,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     die_with_supervisor()
-    _set_threads(job.trial.cell.training.cpu_threads_per_rank)
+    _set_environment(job.trial.cell)
     return _measure(job, Events(int(os.environ.get("RANK", "0"))))
 
 
@@ -59,10 +60,13 @@ def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
-def _set_threads(threads: int) -> None:
+def _set_environment(cell: Cell) -> None:
+    """What libraries read from the environment when they are imported."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(threads)
+        os.environ[name] = str(cell.training.cpu_threads_per_rank)
+    if cell.accelerator.device == "hpu":
+        os.environ["PT_HPU_LAZY_MODE"] = "1" if cell.training.use_lazy_mode else "0"
 
 
 if __name__ == "__main__":

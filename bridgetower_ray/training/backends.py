@@ -1,13 +1,16 @@
 """What differs between devices, behind one small contract: arguments, Trainer, synchronisation, memory."""
 
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import transformers
 from transformers import Trainer, TrainingArguments
 
 from bridgetower_ray.cells import Cell
 from bridgetower_ray.errors import TrialError
+from bridgetower_ray.settings import HPU_SETTINGS
 
 # Where the sweep file's names are not TrainingArguments' own.
 OWN_SETTINGS = {
@@ -17,6 +20,7 @@ OWN_SETTINGS = {
     "mediapipe_dataloader",
     "input_pipeline",
     "cpu_threads_per_rank",
+    *HPU_SETTINGS,
 }
 
 
@@ -26,8 +30,14 @@ class Backend(Protocol):
     asynchronous: bool
     trainer_class: type[Trainer]
 
+    def set_seed(self, seed: int) -> None:
+        """Seed every generator that the training draws from."""
+
     def arguments(self, cell: Cell, total_steps: int, output_folder: Path) -> TrainingArguments:
         """The Trainer's arguments for a cell."""
+
+    def trainer_arguments(self, arguments: TrainingArguments) -> dict[str, Any]:
+        """What the Trainer's class takes beyond what every Trainer takes."""
 
     def synchronize(self) -> None:
         """Return when the device has nothing left to do."""
@@ -38,6 +48,12 @@ class Backend(Protocol):
     def peak_memory_bytes(self) -> int | None:
         """Most device memory allocated since the start; None where that cannot be told."""
 
+    def graph_compilations(self) -> int | None:
+        """Graphs compiled since the start; None where nothing compiles, or the library does not say."""
+
+    def facts(self, trainer: Trainer) -> dict[str, Any]:
+        """What the trainer really does with the device: its precision, and the device's own settings."""
+
 
 class TorchBackend:
     """The standard Trainer, on a CPU or on CUDA devices."""
@@ -47,6 +63,15 @@ class TorchBackend:
     def __init__(self, device: str) -> None:
         self._cuda = device == "cuda"
         self.asynchronous = self._cuda
+
+    def set_seed(self, seed: int) -> None:
+        """As transformers does."""
+        transformers.set_seed(seed)
+
+    def trainer_arguments(self, arguments: TrainingArguments) -> dict[str, Any]:
+        """None."""
+        del arguments
+        return {}
 
     def arguments(self, cell: Cell, total_steps: int, output_folder: Path) -> TrainingArguments:
         """As the published benchmark's GPU side: the standard arguments, bf16 by autocast."""
@@ -68,6 +93,22 @@ class TorchBackend:
     def peak_memory_bytes(self) -> int | None:
         """As CUDA's caching allocator counts it."""
         return torch.cuda.max_memory_allocated() if self._cuda else None
+
+    def graph_compilations(self) -> int | None:
+        """Nothing is compiled."""
+        return None
+
+    def facts(self, trainer: Trainer) -> dict[str, Any]:
+        """On CUDA with what decides how fast float32 is, and with the allocator's settings."""
+        facts: dict[str, Any] = {"precision": "bf16 autocast" if trainer.args.bf16 else "float32"}
+        if self._cuda:
+            facts |= {
+                "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+                "tf32_cudnn": torch.backends.cudnn.allow_tf32,
+                "cuda_allocator": torch.cuda.get_allocator_backend(),
+                "cuda_allocator_settings": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "default"),
+            }
+        return facts
 
 
 def common_arguments(cell: Cell, total_steps: int, output_folder: Path) -> dict[str, Any]:
@@ -101,7 +142,25 @@ def backend_for(cell: Cell) -> Backend:
     """
     device = cell.accelerator.device
     if device == "hpu":
-        raise TrialError(f"{cell.accelerator.label}: no Gaudi software (habana_frameworks.torch) is on this host")
+        return _gaudi_backend(cell)
     if device == "cuda" and not torch.cuda.is_available():
         raise TrialError(f"{cell.accelerator.label}: torch {torch.__version__} sees no CUDA device on this host")
     return TorchBackend(device)
+
+
+def _gaudi_backend(cell: Cell) -> Backend:
+    try:
+        import habana_frameworks.torch  # noqa: F401 - makes torch.hpu
+
+        from bridgetower_ray.training.gaudi import GaudiBackend
+    except ImportError as error:
+        missing = error.name or str(error)
+        raise TrialError(f"{cell.accelerator.label}: no Gaudi software on this host ({missing} is missing)") from None
+    if not torch_hpu().is_available():
+        raise TrialError(f"{cell.accelerator.label}: torch {torch.__version__} sees no HPU on this host")
+    return GaudiBackend()
+
+
+def torch_hpu() -> Any:
+    """`torch.hpu`, which the Gaudi software adds to torch."""
+    return vars(torch)["hpu"]

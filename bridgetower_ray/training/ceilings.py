@@ -18,7 +18,7 @@ from bridgetower_ray.cells import Cell
 from bridgetower_ray.training.backends import Backend
 from bridgetower_ray.training.meter import Meter, Window
 from bridgetower_ray.training.samples import Samples
-from bridgetower_ray.training.trainer import metered_trainer
+from bridgetower_ray.training.trainer import trainer_for
 
 COMPUTE_SECONDS = 6.0
 COMPUTE_WARMUP_STEPS = 3
@@ -64,15 +64,8 @@ def compute_window(
     trainer.optimizer = trainer.lr_scheduler = None
     gc.collect()
     meter = Meter(COMPUTE_WARMUP_STEPS, steps, settle)
-    resident = metered_trainer(
-        backend.trainer_class,
-        meter,
-        ResidentBatches(batch, steps * cell.training.gradient_accumulation_steps),
-        model=model,
-        args=backend.arguments(cell, steps, scratch),
-        train_dataset=data,
-        data_collator=data.collate,
-    )
+    batches = ResidentBatches(batch, steps * cell.training.gradient_accumulation_steps)
+    resident = trainer_for(backend, backend.arguments(cell, steps, scratch), meter, model, data, batches)
     resident.train()
     return meter.window()
 

@@ -1,14 +1,14 @@
 """Who else was at work on the host while the window was open."""
 
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from bridgetower_ray.hardware import ask_tool
 
 OWN_MARKS = ("raylet", "gcs_server", "ray::", "/ray/", "mlflow", "-m bridgetower_ray", "bin/bridgetower-ray")
 NAMED = 3
@@ -88,11 +88,7 @@ def neighbours(before: HostUse, after: HostUse) -> Neighbours:
 
 def foreign_device_processes() -> tuple[str, ...]:
     """Processes on this host's NVIDIA devices that are not this trial's; empty where no tool can tell."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ()
-    query = [tool, "--query-compute-apps=pid,process_name", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
-    lines = [line.partition(",") for line in done.stdout.splitlines() if done.returncode == 0]
+    answer = ask_tool("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
+    lines = [line.partition(",") for line in answer]
     found = [(int(pid), Path(name.strip()).name) for pid, _, name in lines if pid.strip().isdigit()]
     return tuple(f"{name} ({pid})" for pid, name in found if _process_group(pid) != os.getpgrp())

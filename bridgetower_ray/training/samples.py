@@ -125,11 +125,16 @@ def tokenize(captions: Sequence[str], tokenizer_folder: str, max_seq_length: int
     return {name: tokens[name] for name in ("input_ids", "attention_mask")}
 
 
+def load_tokens(cell: Cell, prepared: Prepared) -> dict[str, Tensor]:
+    """The tokens of all captions of a cell's data set, in order."""
+    captions = load_table(prepared.data_folder)["caption"]
+    return tokenize(captions, prepared.tokenizer_folder, cell.training.max_seq_length)
+
+
 def make_samples(cell: Cell, prepared: Prepared, image_size: int) -> CaptionedImages | CachedImages:
     """The data set of a cell, under its input pipeline."""
     training = cell.training
-    table = load_table(prepared.data_folder)
-    tokens = tokenize(table["caption"], prepared.tokenizer_folder, training.max_seq_length)
+    table, tokens = load_table(prepared.data_folder), load_tokens(cell, prepared)
     images, threads = table.select_columns(["image"]), training.cpu_threads_per_rank
     if training.input_pipeline == "cached":
         return CachedImages(CachedPixels(Path(prepared.image_cache_folder or "")), tokens)

@@ -10,7 +10,6 @@ import psutil
 import torch
 import torch.distributed as distributed
 import transformers
-from transformers import set_seed
 
 from bridgetower_ray.cells import Cell
 from bridgetower_ray.data.preparation import Prepared, prepare
@@ -20,11 +19,12 @@ from bridgetower_ray.training.ceilings import compute_window, gather, loader_rat
 from bridgetower_ray.training.environment import describe_environment
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
+from bridgetower_ray.training.media_loading import media_loader, name_of_loader
 from bridgetower_ray.training.meter import Meter, Step, Window
 from bridgetower_ray.training.model import describe, load_model
 from bridgetower_ray.training.neighbours import HostUse, foreign_device_processes, host_use, neighbours
 from bridgetower_ray.training.samples import Samples, make_samples, normalise_inside_step
-from bridgetower_ray.training.trainer import describe_loader, metered_trainer
+from bridgetower_ray.training.trainer import describe_loader, trainer_for
 
 PROGRESS_SECONDS = 1.0
 
@@ -46,30 +46,25 @@ def run_rank(job: Job, events: Events) -> None:
     prepared = job.prepared or prepare(cell, Path(job.base_folder))
     backend = backend_for(cell)
     total_steps = _total_steps(cell, prepared.rows)
-    set_seed(cell.training.seed)
-    model = load_model(cell.model, prepared.model_folder, cell.training.freeze_text_pooler)
-    facts = describe(model)
-    data = make_samples(cell, prepared, facts["image"])
-    if cell.training.input_pipeline != "reference":
-        normalise_inside_step(model, prepared.model_folder)
     edges = Edges(backend, watch=not job.trial.rehearsal)
     sink = ProgressSink(events, total_steps)
     meter = Meter(cell.warmup_steps, total_steps, edges.settle, sink=sink, opens=edges.opens)
     with tempfile.TemporaryDirectory(prefix="bridgetower-ray-") as scratch:
-        trainer = metered_trainer(
-            backend.trainer_class,
-            meter,
-            model=model,
-            args=backend.arguments(cell, total_steps, Path(scratch)),
-            train_dataset=data,
-            data_collator=data.collate,
-        )
+        # Before the model: on a Gaudi they change what transformers builds it from.
+        arguments = backend.arguments(cell, total_steps, Path(scratch))
+        backend.set_seed(cell.training.seed)
+        model = load_model(cell.model, prepared.model_folder, cell.training.freeze_text_pooler)
+        facts = describe(model)
+        data = make_samples(cell, prepared, facts["image"])
+        if cell.training.input_pipeline != "reference":
+            normalise_inside_step(model, prepared.model_folder)
+        batches = media_loader(job, prepared, facts["image"])
+        trainer = trainer_for(backend, arguments, meter, model, data, batches)
         loader = describe_loader(trainer)
-        if job.trial.rehearsal and cell.training.mediapipe_dataloader:
-            loader["loader"] = "stand-in"
+        loader["loader"] = name_of_loader(job, loader["loader"])
         events.emit("environment", **_describe_run(backend, trainer, prepared, facts, loader, total_steps, cell))
         outcome = trainer.train()
-        measured = edges.neighbours()
+        measured = edges.compilations() | edges.neighbours()
         window = meter.window()
         samples = sum(gather(sum(step.samples for step in window.steps)))
         events.emit("measured", **measured, **summarise(window, samples, backend), train_loss=outcome.training_loss)
@@ -119,12 +114,19 @@ class Edges:
     def __init__(self, backend: Backend, watch: bool = False) -> None:
         self._backend, self._watch = backend, watch
         self._before: HostUse | None = None
+        self._compiled: list[int | None] = []
 
     def settle(self) -> None:
         """Every device at rest, then every rank here."""
         self._backend.synchronize()
         if distributed.is_initialized():
             distributed.barrier()
+        self._compiled.append(self._backend.graph_compilations())
+
+    def compilations(self) -> dict[str, Any]:
+        """Graphs that this rank compiled between the two edges; absent where that cannot be told."""
+        opened, closed = self._compiled[-2:]
+        return {} if opened is None or closed is None else {"graph_compilations": closed - opened}
 
     def opens(self) -> None:
         """Just before the window's first reading of the clock; one rank looks for all."""
@@ -219,7 +221,7 @@ def _describe_run(
             "samples": prepared.rows,
             "samples_left_out": len(prepared.left_out),
             "left_out": [one.model_dump() for one in prepared.left_out],
-            **_image_cache(prepared),
+            **_made_of_images(prepared),
         },
         "effective": {
             **loader,
@@ -227,7 +229,7 @@ def _describe_run(
             "multiprocessing_context": torch.multiprocessing.get_start_method(),
             "trainer": backend.trainer_class.__name__,
             "ranks": arguments.world_size,
-            "precision": "bf16 autocast" if arguments.bf16 else "float32",
+            **backend.facts(trainer),
             "total_batch": cell.total_batch,
             "total_steps": total_steps,
             "warmup_steps": cell.warmup_steps,
@@ -235,10 +237,11 @@ def _describe_run(
     }
 
 
-def _image_cache(prepared: Prepared) -> dict[str, Any]:
-    """What the cache of resized images cost, where there is one."""
-    cost = {
+def _made_of_images(prepared: Prepared) -> dict[str, Any]:
+    """What the cache of resized images cost, and how many images the decoder gets in another form than they had."""
+    made = {
         "image_cache_build_seconds": prepared.image_cache_build_seconds,
         "image_cache_bytes": prepared.image_cache_bytes,
+        "images_reencoded": prepared.jpeg_reencoded,
     }
-    return {name: value for name, value in cost.items() if value is not None}
+    return {name: value for name, value in made.items() if value is not None}
