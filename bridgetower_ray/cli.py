@@ -2,19 +2,19 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from bridgetower_ray import __version__
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
-from bridgetower_ray.plan import Inventory, Plan, PlannedCell, estimate_seconds, make_plan
-from bridgetower_ray.progress import duration
+from bridgetower_ray.listings import nodes_object, plan_object, show_nodes, show_plan
+from bridgetower_ray.plan import Inventory, estimate_seconds, make_plan
 from bridgetower_ray.redaction import redact
 from bridgetower_ray.spec import SweepSpec, load_spec, sweep_schema
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bridgetower_ray.tracking import Tracking
 
 SWEEP = click.argument("sweep", type=click.Path(path_type=Path))
-ADDRESS = click.option("--address", help="Ray cluster to use, such as auto or ray://head:10001.")
+ADDRESS = click.option("--address", help="Ray cluster to use: auto on one of its nodes, or HOST:6379.")
 REPORTS = click.option(
     "--reports",
     type=click.Path(path_type=Path),
@@ -66,13 +66,32 @@ def schema() -> None:
 
 
 @main.command()
-@click.option("--resources", is_flag=True, required=True, help="Print what `ray start --resources` wants on this host.")
-def doctor(resources: bool) -> None:
-    """Say what this host is to a cluster: its accelerators, as the resources that its node declares."""
+@click.argument("sweep", type=click.Path(path_type=Path), required=False)
+@ADDRESS
+@click.option("--resources", is_flag=True, help="Print what `ray start --resources` wants on this host, and no more.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bool) -> None:
+    """Look at this host, or with --address at every node of a cluster: what is wrong, and what to do.
+
+    Exit status 1 if something is so wrong that trials, of SWEEP if it is given, could not run.
+    """
     from bridgetower_ray.hardware import local_resources
 
-    del resources  # so far the one thing that is asked
-    click.echo(json.dumps(local_resources()))
+    if resources:
+        click.echo(json.dumps(local_resources()))
+        return
+    from bridgetower_ray.check_up import look_at_cluster, look_at_this_host
+    from bridgetower_ray.doctor import examine
+
+    spec = load_spec(sweep)[0] if sweep is not None else None
+    address = address or os.environ.get("RAY_ADDRESS")
+    nodes, plan = look_at_cluster(address, spec) if address else look_at_this_host(spec)
+    findings = examine(nodes, plan)
+    if as_json:
+        click.echo(redact(json.dumps(nodes_object(nodes, findings), indent=2)))
+    else:
+        show_nodes(nodes, findings, _console())
+    sys.exit(EXIT_NOT_ALL_MEASURED if any(one.serious for one in findings) else 0)
 
 
 @main.command()
@@ -85,9 +104,9 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
     laid_out = make_plan(spec, _inventory(address), _rows(spec, address))
     seconds = estimate_seconds(laid_out, _earlier_seconds(spec))
     if as_json:
-        click.echo(json.dumps(_plan_object(laid_out, seconds, address is not None), indent=2))
+        click.echo(json.dumps(plan_object(laid_out, seconds, address is not None), indent=2))
     else:
-        _show_plan(laid_out, seconds, address is not None, _console())
+        show_plan(laid_out, seconds, address is not None, _console())
 
 
 @main.command()
@@ -97,21 +116,30 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 @TRACKING
 @click.option("--fresh", is_flag=True, help="Start another sweep run instead of continuing the newest.")
 @click.option("--rehearse", is_flag=True, help="Go through every cell on this machine's CPU first; measures nothing.")
-def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool) -> None:
+@click.option("--wait-for-nodes", "wait", metavar="TIME", help="Wait for nodes that are still to come, such as 10m.")
+def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool, wait: str | None) -> None:
     """Run SWEEP, or what is left of its newest sweep run, and report on it."""
     from bridgetower_ray.reporting import publish
     from bridgetower_ray.session import rehearse_sweep, run_sweep
+    from bridgetower_ray.tracking import StoreUnavailable
 
     spec, _ = load_spec(sweep)
+    wait_seconds = 0.0 if wait is None else _seconds(wait)
     make_plan(spec, rows=_rows(spec, address))  # a faulty sweep is refused before a store or a cluster is touched
     console = _console()
     tracking = _tracking(reports)
     if rehearse:
         session = rehearse_sweep(spec, tracking, Path.cwd(), console)
     else:
-        session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console)
+        session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console, wait_seconds)
     _say_what_waits(session, console)
-    complete = publish(tracking, session.sweep_run.experiment, session.sweep_run.id, _report_folder(reports), console)
+    try:
+        complete = publish(
+            tracking, session.sweep_run.experiment, session.sweep_run.id, _report_folder(reports), console
+        )
+    except StoreUnavailable as error:
+        console.print(Text(f"no report: {error}", style="red"), soft_wrap=True)
+        complete = False
     if session.interrupted:
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0 if complete else EXIT_NOT_ALL_MEASURED)
@@ -185,6 +213,14 @@ def _share(text: str) -> float:
     if not 0 <= value < 1:
         raise UsageError(f"--fail-over: {text!r} is no share such as 5% or 0.05")
     return value
+
+
+def _seconds(text: str) -> float:
+    """`90s`, `10m` or `1h` -> seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if found is None:
+        raise UsageError(f"--wait-for-nodes: {text!r} is no time such as 90s, 10m or 1h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _report_published(name: str, reports: Path | None, console: Console) -> None:
@@ -279,66 +315,6 @@ def _say_what_waits(session: "Session", console: Console) -> None:
             f"{session.waiting} results wait on this host: the tracking store did not take them; "
             "the next `run` writes them"
         )
-
-
-def _show_plan(laid_out: Plan, seconds: float | None, checked: bool, console: Console) -> None:
-    table = Table("setting", "outcome", "trials", "warm-up", "window", "resources of a trial", "cell", show_edge=False)
-    for cell in laid_out.cells:
-        trials = str(laid_out.spec.measure.repeats) if cell.runnable and not cell.same_as else ""
-        outcome = f"runs as {cell.same_as}" if cell.same_as else str(cell.outcome)
-        warmup = f"{cell.cell.warmup_steps} steps" if cell.runnable else ""
-        entries = (cell.setting, outcome, trials, warmup, _window(cell), _resources(cell), cell.cell.cell_id)
-        table.add_row(*(Text(entry) for entry in entries))
-    console.print(table)
-    for warning in laid_out.warnings:
-        console.print(Text(f"warning: {warning}", style="yellow"))
-    runnable = len(laid_out.trials) // laid_out.spec.measure.repeats
-    excluded = f", {laid_out.excluded} combinations excluded" if laid_out.excluded else ""
-    console.print(f"{runnable} runnable cells, {len(laid_out.trials)} trials{excluded}")
-    console.print(
-        "time: not known, no earlier run of these cells" if seconds is None else f"time: about {duration(seconds)}"
-    )
-    console.print("cluster checked" if checked else "cluster not checked (--address checks one)")
-
-
-def _window(cell: PlannedCell) -> str:
-    if not cell.runnable:
-        return ""
-    if cell.window_steps is None:
-        return f"{cell.cell.training.num_train_epochs:g} epochs less the warm-up"
-    return f"{cell.window_steps} steps{' (short)' if cell.short_window else ''}"
-
-
-def _resources(cell: PlannedCell) -> str:
-    return ", ".join(f"{name}: {amount:g}" for name, amount in cell.resources.items()) if cell.runnable else ""
-
-
-def _plan_object(laid_out: Plan, seconds: float | None, checked: bool) -> dict[str, Any]:
-    return {
-        "sweep": laid_out.spec.name,
-        "cluster_checked": checked,
-        "runnable_cells": len(laid_out.trials) // laid_out.spec.measure.repeats,
-        "trials": len(laid_out.trials),
-        "excluded_combinations": laid_out.excluded,
-        "estimated_seconds": seconds,
-        "warnings": list(laid_out.warnings),
-        "cells": [
-            {
-                "cell_id": cell.cell.cell_id,
-                "setting": cell.setting,
-                "axes": cell.axes,
-                "outcome": str(cell.outcome.kind),
-                "reason": cell.outcome.reason,
-                "same_as": cell.same_as,
-                "trials": laid_out.spec.measure.repeats if cell.runnable and not cell.same_as else 0,
-                "resources": cell.resources,
-                "warmup_steps": cell.cell.warmup_steps,
-                "window_steps": cell.window_steps,
-                "short_window": cell.short_window,
-            }
-            for cell in laid_out.cells
-        ],
-    }
 
 
 if __name__ == "__main__":
