@@ -4,16 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRANSFORMERS5 := $(abspath $(VENV))/transformers5
+GAUDI := $(abspath $(VENV))/gaudi
 
-.PHONY: smoke test chromium lint bench install clean
+.PHONY: smoke test chromium lint bench gpu-check install clean
 
 smoke: install
 	$(BIN)/bridgetower-ray run sweeps/smoke.yaml
 
 # The training rooms work on two transformers: the one that optimum-habana pins, and the newest.
-test: lint chromium $(TRANSFORMERS5)/.installed
+# The real Gaudi packages are tried with stand-ins for the chip, away from Ray.
+test: lint chromium $(TRANSFORMERS5)/.installed $(GAUDI)/.installed
 	$(BIN)/pytest
 	PYTHONPATH=$(TRANSFORMERS5) EXPECTED_TRANSFORMERS=5 $(BIN)/pytest tests/test_training.py tests/test_data.py
+	PYTHONPATH=$(GAUDI) EXPECTED_GAUDI=1 $(BIN)/pytest tests/gaudi
 
 # The browser tests want Debian's Chromium; where it can be had neither way, they are skipped.
 chromium:
@@ -30,10 +33,18 @@ lint: install
 bench: install
 	$(BIN)/python -m tests.bench
 
+# `make gpu-check CHECK=--cpu` tries everything but the GPU.
+gpu-check: install
+	$(BIN)/python -m bridgetower_ray.gpu_check $(CHECK)
+
 install: $(INSTALLED)
 
 $(TRANSFORMERS5)/.installed: tests/transformers5.txt $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(TRANSFORMERS5) -r $<
+	touch $@
+
+$(GAUDI)/.installed: tests/gaudi/packages.txt $(INSTALLED)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(GAUDI) -r $<
 	touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -89,14 +89,20 @@ def contamination(foreign_cores: float, cpus: int, busiest: Iterable[str]) -> st
     )
 
 
-def flags(measured: Mapping[str, object], steady_window_steps: int) -> tuple[str, ...]:
+def flags(
+    measured: Mapping[str, object], steady_window_steps: int, wanted_cpus: int = 0, usable_cpus: int | None = None
+) -> tuple[str, ...]:
     """What a reader must know before trusting a trial's number, in words.
 
     Args:
         measured: the figures that the trial gave.
         steady_window_steps: the fewest steps at which the loader's queues do not flatter it.
+        wanted_cpus: ranks and workers of the trial.
+        usable_cpus: CPUs that its processes were allowed to use; None where that is not known.
     """
     found = []
+    if usable_cpus is not None and wanted_cpus > usable_cpus:
+        found.append(f"crowded: {wanted_cpus} ranks and workers shared {usable_cpus} CPUs")
     steps = _number(measured.get("window_steps"))
     if steps is not None and steps < steady_window_steps:
         found.append(f"short window: {steps:.0f} steps, {steady_window_steps} or more wanted")
@@ -107,6 +113,9 @@ def flags(measured: Mapping[str, object], steady_window_steps: int) -> tuple[str
     on_devices = measured.get("foreign_device_processes")
     if isinstance(on_devices, list | tuple) and on_devices:
         found.append(f"contaminated: others were on the devices ({', '.join(map(str, on_devices))})")
+    compiled = _number(measured.get("graph_compilations"))
+    if compiled:
+        found.append(f"recompiled: {compiled:.0f} graphs were compiled inside the window")
     loss = _number(measured.get("train_loss"))
     if loss is not None and not math.isfinite(loss):
         found.append("the loss is not finite")

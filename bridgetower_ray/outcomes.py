@@ -1,7 +1,9 @@
 """What can become of a cell or a trial: one vocabulary for plan, terminal, MLflow and report."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class Kind(StrEnum):
@@ -29,3 +31,14 @@ class Outcome:
 
     def __str__(self) -> str:
         return f"{self.kind}({self.reason})" if self.reason else str(self.kind)
+
+
+def by_what_was_measured(outcome: Outcome, measured: Mapping[str, Any] | None) -> Outcome:
+    """A window that has closed is measured, whatever befell the ceilings after it; none is none, whatever is said."""
+    if measured is None:
+        ended_well = outcome.kind is Kind.MEASURED
+        return Outcome(Kind.FAILED, "the training ended without a measurement") if ended_well else outcome
+    missing = [str(measured[name]) for name in measured if name.endswith("_ceiling_failed")]
+    if outcome.kind is not Kind.MEASURED:
+        missing.append(str(outcome))
+    return Outcome(Kind.MEASURED, f"without a ceiling: {'; '.join(missing)}" if missing else "")

@@ -1,18 +1,22 @@
 """Turns what trials say into records: kept on disk, written to the store, shown as progress."""
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from bridgetower_ray.cells import Trial
+from bridgetower_ray.cells import MEDIA_LOADER, Trial
 from bridgetower_ray.diagnosis import flags, takes_turns, verdict
-from bridgetower_ray.outcomes import Kind, Outcome
+from bridgetower_ray.outcomes import Kind, Outcome, by_what_was_measured
 from bridgetower_ray.progress import SweepProgress, TrialProgress, View
 from bridgetower_ray.redaction import redact
 from bridgetower_ray.spool import Spool
 from bridgetower_ray.sweep_run import SweepRun, TrialRecord
 from bridgetower_ray.tracking import HEADLINE, StoreUnavailable, Tracking
+
+AWAY_SECONDS = 30.0  # how long a store that did not answer is left alone
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Recorder:
         self._tracking, self._experiment_id, self._spool, self._view = tracking, experiment_id, spool, view
         self._attempts: dict[int, _Attempt] = {}
         self._progress = SweepProgress(len(trials))
+        self._store_away_until = 0.0
         self.ended: dict[int, Outcome] = {}
         self.unkept: list[str] = []
 
@@ -63,12 +68,8 @@ class Recorder:
             outcome=Outcome(Kind.RUNNING),
         )
         attempt = _Attempt(one, record)
-        try:
-            attempt.run_id = self._tracking.start(
-                self._experiment_id, self._sweep_run.id, trial, record.attempt, record.started_ms
-            )
-        except StoreUnavailable:
-            attempt.run_id = None  # opened when its record is written
+        # Where the store does not answer, the run is opened when its record is written.
+        attempt.run_id = self._ask_store(lambda: _start_run(self._tracking, self._experiment_id, record))
         self._attempts[index] = attempt
         self._progress.running[index] = one
         self._view.trial_began(self._progress, one)
@@ -103,7 +104,9 @@ class Recorder:
     def finished(self, index: int, outcome: Outcome, log: str = "") -> None:
         """Trial `index` has its outcome: put it on disk, then into the store."""
         attempt = self._attempts.pop(index)
-        outcome = _by_what_was_measured(outcome, attempt.measured)
+        outcome = by_what_was_measured(outcome, attempt.measured)
+        if outcome.kind is Kind.MEASURED and (other := _other_loader(attempt)):
+            outcome, attempt.measured = Outcome(Kind.FAILED, other), None
         if attempt.progress.trial.rehearsal:
             outcome, attempt.measured = _as_rehearsed(outcome, attempt.measured)
         self._keep(attempt, outcome, log)
@@ -116,21 +119,10 @@ class Recorder:
 
     def _keep(self, attempt: _Attempt, outcome: Outcome, log: str = "") -> None:
         """Put what an attempt left on the disk, then into the store; one of the two is enough to lose nothing."""
-        record = attempt.record.model_copy(
-            update={
-                "outcome": Outcome(outcome.kind, redact(outcome.reason)),
-                "ended_ms": _now_ms(),
-                "node": attempt.node,
-                "environment": attempt.environment,
-                "measured": attempt.measured,
-                "steps": tuple(attempt.steps),
-                "system": tuple(attempt.system),
-                "verdict": _verdict(attempt),
-                "flags": _flags(attempt),
-                "log": log,
-            }
-        )
+        record = _record(attempt, outcome, log)
         on_disk = self._spooled(record)
+        if not on_disk:
+            self._store_away_until = 0.0  # the store is all that is left to try
         if not self._written(record, attempt.run_id) and not on_disk:
             self.unkept.append(record.trial.name)
 
@@ -154,47 +146,83 @@ class Recorder:
         for index in list(self._attempts):
             self.finished(index, Outcome(Kind.INTERRUPTED, reason))
 
+    def save_under_way(self, reason: str) -> None:
+        """Put on the disk, at once, what the trials under way have left: the driver may have seconds to live."""
+        measuring = [one for one in self._attempts.values() if not one.progress.trial.rehearsal]
+        for attempt in measuring:
+            self._spooled(_record(attempt, by_what_was_measured(Outcome(Kind.INTERRUPTED, reason), attempt.measured)))
+
     def _written(self, record: TrialRecord, run_id: str | None) -> bool:
-        try:
-            run_id = run_id or open_run(self._tracking, self._experiment_id, record)
-            self._tracking.write(run_id, record)
-        except StoreUnavailable:
+        def write() -> bool:
+            self._tracking.write(run_id or open_run(self._tracking, self._experiment_id, record), record)
+            return True
+
+        if not self._ask_store(write):
             return False  # it waits in the spool
-        self._spool.remove(record)
+        with contextlib.suppress(OSError):  # what stays on a faulty disk is written again, which changes nothing
+            self._spool.remove(record)
         return True
+
+    def _ask_store(self, call: Callable[[], Answer]) -> Answer | None:
+        """What the store answers; None, at once, for a while after it did not, so that the trials are heard."""
+        if time.monotonic() < self._store_away_until:
+            return None
+        try:
+            return call()
+        except StoreUnavailable:
+            self._store_away_until = time.monotonic() + AWAY_SECONDS
+            return None
+
+
+def _record(attempt: _Attempt, outcome: Outcome, log: str = "") -> TrialRecord:
+    return attempt.record.model_copy(
+        update={
+            "outcome": Outcome(outcome.kind, redact(outcome.reason)),
+            "ended_ms": _now_ms(),
+            "node": attempt.node,
+            "environment": attempt.environment,
+            "measured": attempt.measured,
+            "steps": tuple(attempt.steps),
+            "system": tuple(attempt.system),
+            "verdict": _verdict(attempt),
+            "flags": _flags(attempt),
+            "log": log,
+        }
+    )
 
 
 def replay(tracking: Tracking, experiment_id: str, spool: Spool) -> tuple[int, int]:
-    """Write what waits in the spool; returns how many records were written and how many wait on."""
-    written = waiting = 0
-    for record in spool.waiting():
+    """Write what waits in the spool; returns how many records were written and how many wait on.
+
+    A store that does not answer is not asked again for the others: each would take as long.
+    """
+    records = list(spool.waiting())
+    for written, record in enumerate(records):
         try:
             tracking.write(open_run(tracking, experiment_id, record), record)
         except StoreUnavailable:
-            waiting += 1
-        else:
-            spool.remove(record)
-            written += 1
-    return written, waiting
+            return written, len(records) - written
+        spool.remove(record)
+    return len(records), 0
 
 
 def open_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:
     """The MLflow run of a record, opened if its attempt has none yet."""
     existing = tracking.find_attempt(experiment_id, record.attempt)
-    return existing or tracking.start(
-        experiment_id, record.sweep_run.id, record.trial, record.attempt, record.started_ms
-    )
+    return existing or _start_run(tracking, experiment_id, record)
 
 
-def _by_what_was_measured(outcome: Outcome, measured: Mapping[str, Any] | None) -> Outcome:
-    """A window that has closed is measured, whatever befell the ceilings after it; none is none, whatever is said."""
-    if measured is None:
-        ended_well = outcome.kind is Kind.MEASURED
-        return Outcome(Kind.FAILED, "the training ended without a measurement") if ended_well else outcome
-    missing = [str(measured[name]) for name in measured if name.endswith("_ceiling_failed")]
-    if outcome.kind is not Kind.MEASURED:
-        missing.append(str(outcome))
-    return Outcome(Kind.MEASURED, f"without a ceiling: {'; '.join(missing)}" if missing else "")
+def _start_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:
+    return tracking.start(experiment_id, record.sweep_run.id, record.trial, record.attempt, record.started_ms)
+
+
+def _other_loader(attempt: _Attempt) -> str:
+    """How the loader that was at work is not the one that was asked for; empty if it is."""
+    trial = attempt.progress.trial
+    used = (attempt.environment or {}).get("effective", {}).get("loader")
+    if trial.rehearsal or not trial.cell.training.mediapipe_dataloader or used == MEDIA_LOADER:
+        return ""
+    return f"mediapipe_dataloader was asked for, but {used or 'nothing that is known'} loaded"
 
 
 def _as_rehearsed(outcome: Outcome, measured: Mapping[str, Any] | None) -> tuple[Outcome, dict[str, Any]]:
@@ -214,7 +242,8 @@ def _verdict(attempt: _Attempt) -> str | None:
 
 
 def _flags(attempt: _Attempt) -> tuple[str, ...]:
-    return flags(attempt.measured, attempt.progress.trial.cell.steady_window_steps) if attempt.measured else ()
+    cell, usable = attempt.progress.trial.cell, (attempt.environment or {}).get("cpus_usable")
+    return flags(attempt.measured, cell.steady_window_steps, cell.wanted_cpus, usable) if attempt.measured else ()
 
 
 def _show_steps(progress: TrialProgress, event: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:

@@ -1,8 +1,9 @@
 """`run`, from a spec to recorded results: which sweep run it continues, what is left to do, and doing it."""
 
 import hashlib
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from bridgetower_ray.data.cache import cache_root
 from bridgetower_ray.data.captions import check_local_source
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.outcomes import Kind
-from bridgetower_ray.plan import Plan, make_plan
+from bridgetower_ray.plan import Inventory, Plan, make_plan, missing
 from bridgetower_ray.progress import view_for
 from bridgetower_ray.recording import Recorder, replay
 from bridgetower_ray.rehearsal import rehearsal_of, simulated_nodes
@@ -25,6 +26,8 @@ from bridgetower_ray.spec import SweepSpec
 from bridgetower_ray.spool import Spool, spool_for
 from bridgetower_ray.sweep_run import REHEARSAL_BANNER, SweepRun, describe_sweep_run, new_sweep_run_id
 from bridgetower_ray.tracking import RunData, Tracking, local_store_file
+
+LOOK_SECONDS = 2.0  # between two looks at a cluster whose nodes are awaited
 
 
 @dataclass(frozen=True)
@@ -47,25 +50,62 @@ def rehearse_sweep(spec: SweepSpec, tracking: Tracking, base_folder: Path, conso
 
 
 def run_sweep(
-    spec: SweepSpec, tracking: Tracking, base_folder: Path, address: str | None, fresh: bool, console: Console
+    spec: SweepSpec,
+    tracking: Tracking,
+    base_folder: Path,
+    address: str | None,
+    fresh: bool,
+    console: Console,
+    wait_seconds: float = 0.0,
 ) -> Session:
     """Run what is not yet measured of the newest sweep run, or a fresh one.
+
+    Args:
+        wait_seconds: how long to wait for nodes that some cell needs and the cluster does not have yet.
 
     Raises:
         UsageError: before anything is started, if the sweep cannot be run as asked.
     """
+    if wait_seconds and not (address or os.environ.get("RAY_ADDRESS")):
+        raise UsageError("--wait-for-nodes: a local Ray has no nodes to come; give --address")
     rows = None if address else check_local_source(spec.dataset, base_folder)
     with _only_driver(tracking.uri, spec.name), cluster.connected(address):
-        plan = make_plan(spec, cluster.inventory(), rows)
-        return _carry_out(plan, tracking, base_folder, fresh, console)
+        nodes = _nodes_for(make_plan(spec, rows=rows), wait_seconds, console)
+        return _carry_out(make_plan(spec, nodes, rows), tracking, base_folder, fresh, console)
+
+
+def _nodes_for(plan: Plan, wait_seconds: float, console: Console) -> Inventory:
+    """The cluster's nodes once every cell can be held, or the wait is over."""
+    until = time.monotonic() + wait_seconds
+    told = False
+    while True:
+        nodes = cluster.inventory()
+        waiting = sorted({lacking for trial in plan.trials if (lacking := missing(trial.resources, nodes))})
+        if not waiting or time.monotonic() >= until:
+            return nodes
+        if not told:
+            console.print(f"waiting for nodes: {'; '.join(waiting)}", markup=False, highlight=False)
+            told = True
+        time.sleep(LOOK_SECONDS)
 
 
 def _carry_out(plan: Plan, tracking: Tracking, base_folder: Path, fresh: bool, console: Console) -> Session:
+    with cluster.claimed(_claim(plan.spec.name, tracking)):
+        return _carry_out_claimed(plan, tracking, base_folder, fresh, console)
+
+
+def _claim(name: str, tracking: Tracking) -> str:
+    """What a sweep's driver is known by on a cluster: the same sweep in another store is another."""
+    return f"{name}@{_store_key(tracking.uri)}"
+
+
+def _carry_out_claimed(plan: Plan, tracking: Tracking, base_folder: Path, fresh: bool, console: Console) -> Session:
     name = plan.spec.name
     experiment_id = tracking.create_experiment(name)
     spool = spool_for(_store_key(tracking.uri), name)
     replay(tracking, experiment_id, spool)
     sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh)
+    _go_by_data_of(done.values(), _claim(name, tracking))
     trials = [trial for trial in plan.trials if trial.key not in done]
     _announce(console, plan, sweep_run, len(done))
     interrupted = _run(trials, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
@@ -90,7 +130,8 @@ def _run(
 
     with view_for(console) as view:
         recorder = Recorder(trials, sweep_run, tracking, experiment_id, spool, view)
-        run_trials(trials, base_folder, recorder, spec.scheduling.retries)
+        how = {"claim": _claim(spec.name, tracking), "source": provenance.source_hash()}
+        run_trials(trials, base_folder, recorder, spec.scheduling, how)
     for name in recorder.unkept:
         console.print(
             f"lost: {name}: neither the store nor this host's disk took its result", style="red", markup=False
@@ -100,25 +141,36 @@ def _run(
 
 def choose_sweep_run(
     plan: Plan, tracking: Tracking, experiment_id: str, fresh: bool
-) -> tuple[SweepRun, set[tuple[str, int]]]:
-    """The sweep run to log to, and the trials of it that are measured already."""
+) -> tuple[SweepRun, dict[tuple[str, int], RunData]]:
+    """The sweep run to log to, and the trials of it that are measured already, by their keys."""
     stack = provenance.stack()
     newest = None if fresh else tracking.newest_sweep_run(experiment_id)
     if newest is None:
-        return describe_sweep_run(new_sweep_run_id(), plan, stack), set()
+        return describe_sweep_run(new_sweep_run_id(), plan, stack), {}
     tracking.close_stale(experiment_id, newest, time.time_ns() // 1_000_000)
     runs = tracking.runs(experiment_id, newest)
     described = described_by(tracking, runs)
     if described is not None:
         _refuse_other_stack(newest, described.stack, stack)
-    return describe_sweep_run(newest, plan, stack), _measured_keys(runs) & {trial.key for trial in plan.trials}
+    wanted = {trial.key for trial in plan.trials}
+    done = {key: run for key, run in _measured(runs).items() if key in wanted}
+    return describe_sweep_run(newest, plan, stack), done
 
 
-def _measured_keys(runs: Sequence[RunData]) -> set[tuple[str, int]]:
-    tags = [
-        run.tags for run in runs if run.tags.get("outcome") == Kind.MEASURED and {"cell_id", "repeat"} <= set(run.tags)
-    ]
-    return {(one["cell_id"], int(one["repeat"])) for one in tags}
+def _measured(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
+    return {
+        (run.tags["cell_id"], int(run.tags["repeat"])): run
+        for run in runs
+        if run.tags.get("outcome") == Kind.MEASURED and {"cell_id", "repeat"} <= set(run.tags)
+    }
+
+
+def _go_by_data_of(measured: Iterable[RunData], claim: str) -> None:
+    """Nodes that are prepared from now on must have the data that the sweep run has been measured on."""
+    for run in measured:
+        if "data.fingerprint" in run.params:
+            cluster.first_fingerprint(claim, run.params["data.fingerprint"], run.tags.get("node", "?"))
+            return
 
 
 def _refuse_other_stack(sweep_run: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:

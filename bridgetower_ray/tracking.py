@@ -31,6 +31,12 @@ PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
 NOTE_LENGTH = 15_000  # of an experiment's description; MLflow cuts tags at 20,000
 PAGE = 500
+# MLflow's own patience with a server that is away is minutes a call, in which the driver would hear no trial.
+PATIENCE = {
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
 
 
 class StoreUnavailable(BridgetowerRayError):
@@ -69,7 +75,8 @@ class Tracking:
         Raises:
             UsageError: the store cannot be reached or opened.
         """
-        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        for setting, value in PATIENCE.items():
+            os.environ.setdefault(setting, value)
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.ERROR)
         self.uri = uri
@@ -82,11 +89,13 @@ class Tracking:
 
     def experiment_names(self) -> list[str]:
         """The experiments that there are, newest first."""
-        return [experiment.name for experiment in self._client.search_experiments()]
+        with _unavailable():
+            return [experiment.name for experiment in self._client.search_experiments()]
 
     def experiment_id(self, name: str) -> str | None:
         """The experiment of that name, None if there is none."""
-        found = self._client.get_experiment_by_name(name)
+        with _unavailable():
+            found = self._client.get_experiment_by_name(name)
         if found is not None and found.lifecycle_stage != "active":
             raise UsageError(f"the MLflow experiment {name!r} has been deleted; restore it, or rename the sweep")
         return None if found is None else str(found.experiment_id)
@@ -98,7 +107,8 @@ class Tracking:
             return existing
         file = local_store_file(self.uri)
         location = (file.parent / "mlruns").resolve().as_uri() if file else None
-        return str(self._client.create_experiment(name, artifact_location=location))
+        with _unavailable():
+            return str(self._client.create_experiment(name, artifact_location=location))
 
     def present(self, experiment_id: str, description: str, views: Mapping[str, str]) -> None:
         """Give an experiment its description, in Markdown, and its prepared views."""
@@ -185,8 +195,9 @@ class Tracking:
 
     def sweep_run_ids(self, experiment_id: str) -> list[str]:
         """Sweep runs of an experiment, newest first."""
-        runs = self._pages(experiment_id, "tags.sweep_run LIKE '%'")
-        return sorted({run.tags["sweep_run"] for run in runs}, reverse=True)
+        with _unavailable():
+            runs = self._pages(experiment_id, "tags.sweep_run LIKE '%'")
+            return sorted({run.tags["sweep_run"] for run in runs}, reverse=True)
 
     def runs(self, experiment_id: str, sweep_run: str) -> list[RunData]:
         """All runs of a sweep run, oldest first."""

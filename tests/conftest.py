@@ -25,6 +25,7 @@ axes:
   mediapipe_dataloader: [false, true]
 baseline: {accelerator: cpu, dataloader_num_workers: 0}
 """
+ONE_CELL = MINI.replace("[0, 1]", "[0]").replace("[false, true]", "[false]").replace("repeats: 2", "repeats: 1")
 
 
 @pytest.fixture(scope="session", autouse=True)

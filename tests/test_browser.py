@@ -1,15 +1,9 @@
 """What people open, in a real browser: MLflow's pages on a real server, and the HTML report."""
 
 import html
-import os
 import re
 import shutil
-import socket
 import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +16,7 @@ from bridgetower_ray.reporting import publish, read_results
 from bridgetower_ray.spec import SweepSpec, load_spec
 from bridgetower_ray.tracking import Tracking, default_uri
 from tests.conftest import MINI
+from tests.servers import end, serve
 from tests.test_tracking import record_of, write
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -65,46 +60,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    while True:
-        assert server.poll() is None, log.read_text()
-        try:
-            urllib.request.urlopen(f"{address}/health", timeout=5).close()
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
-            time.sleep(0.2)
-        else:
-            return
-
-
-def serve(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], str, Path]:
-    """Start `mlflow server` in `folder` in a process group of its own; its address once it answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = folder / "server.log"
-    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", *options]
-    settings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, **settings},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-        )
-    address = f"http://127.0.0.1:{port}"
-    wait_for(address, server, log)
-    return server, address, log
-
-
 @pytest.fixture(scope="session")
 def server(store: Path) -> Iterator[str]:
     """The address of a real MLflow server on the store."""
-    process, address, _ = serve(store, "--backend-store-uri", default_uri(store))
+    process, address = serve(store, "--backend-store-uri", default_uri(store))
     yield address
-    os.killpg(process.pid, 15)
-    process.wait(timeout=60)
+    end(process)
 
 
 @needs_browser
@@ -161,7 +122,7 @@ def test_results_go_through_a_teams_server_with_artifacts_and_a_password(
     monkeypatch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "for this test only")
     monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "a long enough password")
     options = ("--backend-store-uri", default_uri(tmp_path), "--artifacts-destination", str(tmp_path / "artifacts"))
-    process, address, _ = serve(tmp_path, "--app-name", "basic-auth", *options)
+    process, address = serve(tmp_path, "--app-name", "basic-auth", *options)
     try:
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a long enough password")
@@ -173,5 +134,4 @@ def test_results_go_through_a_teams_server_with_artifacts_and_a_password(
         assert tracking.read_steps(results.records[0].run_id).num_rows == 5
         assert list((tmp_path / "artifacts").rglob("steps.parquet"))
     finally:
-        os.killpg(process.pid, 15)
-        process.wait(timeout=60)
+        end(process)

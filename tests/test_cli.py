@@ -91,6 +91,22 @@ def test_a_cluster_that_is_not_there_is_refused(folder: Path) -> None:
     assert "no Ray cluster at 127.0.0.1:9" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--address", "ray://head:10001"], "a sweep does not run through Ray Client"),
+        (["--wait-for-nodes", "soon"], "--wait-for-nodes: 'soon' is no time such as 90s, 10m or 1h"),
+        (["--wait-for-nodes", "10m"], "--wait-for-nodes: a local Ray has no nodes to come; give --address"),
+    ],
+)
+def test_a_run_asked_for_in_a_way_that_cannot_work_is_one_line(options: list[str], said: str, folder: Path) -> None:
+    (folder / "sweep.yaml").write_text(MINI)
+    done = command("run", "sweep.yaml", *options, cwd=folder)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_report_where_there_is_no_store_makes_none(folder: Path) -> None:
     done = command("report", "absent", cwd=folder)
     assert done.returncode == 2

@@ -23,7 +23,7 @@ from bridgetower_ray.data.resize import centre_crop_offset, resized_shape
 from bridgetower_ray.data.tokenizer import train_tokenizer
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.plan import Plan
-from bridgetower_ray.spec import DatasetSettings
+from bridgetower_ray.settings import DatasetSettings
 from tests.conftest import MINI
 
 PlanOf = Callable[[str], Plan]

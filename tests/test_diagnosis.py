@@ -15,14 +15,14 @@ from bridgetower_ray.diagnosis import contamination, flags, predict_workers, tak
 from bridgetower_ray.outcomes import Kind, Outcome
 from bridgetower_ray.plan import make_plan
 from bridgetower_ray.progress import PlainView
-from bridgetower_ray.recording import Recorder
+from bridgetower_ray.recording import Recorder, replay
 from bridgetower_ray.report.limits import speedup_pairs, worker_advice
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.tables import host_share_table, limits_table
 from bridgetower_ray.reporting import read_results
 from bridgetower_ray.spec import SweepSpec
 from bridgetower_ray.spool import Spool
-from bridgetower_ray.tracking import Tracking, default_uri
+from bridgetower_ray.tracking import StoreUnavailable, Tracking, default_uri
 from bridgetower_ray.training.ceilings import loader_rate
 from bridgetower_ray.training.neighbours import HostUse, host_use, neighbours
 from tests.conftest import MINI
@@ -103,6 +103,14 @@ def test_flags_say_in_words_what_is_doubtful() -> None:
         "the loss is not finite",
     )
     assert flags({"window_steps": 40, "train_loss": 1.0}, 40) == ()
+
+
+def test_recompilation_and_a_crowded_host_are_flagged() -> None:
+    assert flags({"graph_compilations": 2}, 0, wanted_cpus=3, usable_cpus=2) == (
+        "crowded: 3 ranks and workers shared 2 CPUs",
+        "recompiled: 2 graphs were compiled inside the window",
+    )
+    assert flags({"graph_compilations": 0}, 0, wanted_cpus=2, usable_cpus=2) == ()
 
 
 def test_neighbours_are_what_the_host_did_less_the_trial_less_our_own_services() -> None:
@@ -193,14 +201,79 @@ def test_a_ceiling_that_fails_leaves_the_cell_measured(kind: Kind, folder: Path,
     assert record.outcome.reason == f"without a ceiling: {kind}(in the ceilings)"
 
 
-def test_a_full_disk_loses_nothing_while_the_store_takes_results(
+def test_a_full_disk_loses_nothing_while_the_store_takes_results(folder: Path, spec_of: SpecOf) -> None:
+    (folder / "spool").write_text("where the folder would be: nothing can be written or removed")
+    assert recorded(folder, spec_of(MINI), [dict(MEASURED)], Outcome(Kind.MEASURED)).throughput == 50.0
+
+
+@pytest.mark.parametrize("loader", ["torch.utils.data.dataloader.DataLoader", None])
+def test_no_measured_run_carries_another_loader_under_the_media_pipelines_name(
+    loader: str | None, folder: Path, spec_of: SpecOf
+) -> None:
+    """Whatever the rank says: the driver looks at what it said was at work."""
+    text = MINI.replace("[cpu]", "[gaudi2]").replace("accelerator: cpu,", "accelerator: gaudi2,")
+    spec = spec_of(text.replace("[false, true]", "[true]"))
+    effective = {} if loader is None else {"loader": loader}
+    events = [{"event": "environment", "devices": [], "asynchronous": True, "effective": effective}, dict(MEASURED)]
+    record = recorded(folder, spec, events, Outcome(Kind.MEASURED))
+    assert record.outcome.kind is Kind.FAILED
+    assert "mediapipe_dataloader was asked for, but" in record.outcome.reason
+    assert record.throughput is None
+
+
+def test_what_is_measured_is_on_the_disk_as_soon_as_a_stop_is_asked_for(folder: Path, spec_of: SpecOf) -> None:
+    """A driver that is killed right after loses nothing: the next one writes what it finds."""
+    spec = spec_of(MINI)
+    tracking, spool = Tracking(default_uri(folder)), Spool(folder / "spool")
+    experiment = tracking.create_experiment(spec.name)
+    trials, view = make_plan(spec).trials, PlainView(lambda _: None)
+    recorder = Recorder(trials, sweep_run_of(spec), tracking, experiment, spool, view)
+    for index in range(2):
+        recorder.began(index)
+    recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder.save_under_way("the sweep was stopped")
+    assert replay(tracking, experiment, spool) == (2, 0)
+    kinds = sorted(str(one.outcome.kind) for one in read_results(tracking, spec.name)[0].records)
+    assert kinds == ["interrupted", "measured"]
+
+
+def test_a_store_that_did_not_answer_is_left_alone_for_a_while(
     folder: Path, spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    spec = spec_of(MINI)
+    tracking, spool = Tracking(default_uri(folder)), Spool(folder / "spool")
+    experiment = tracking.create_experiment(spec.name)
+    asked = []
 
-    monkeypatch.setattr(Spool, "save", full)
-    assert recorded(folder, spec_of(MINI), [dict(MEASURED)], Outcome(Kind.MEASURED)).throughput == 50.0
+    def away(*_: object) -> str:
+        asked.append(1)
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(Tracking, "start", away)
+    recorder = Recorder(
+        make_plan(spec).trials, sweep_run_of(spec), tracking, experiment, spool, PlainView(lambda _: None)
+    )
+    for index in range(3):
+        recorder.began(index)
+    assert len(asked) == 1
+
+
+def test_without_a_disk_the_store_is_asked_even_if_it_did_not_answer_just_before(
+    folder: Path, spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(MINI)
+    (folder / "spool").write_text("")
+    tracking = Tracking(default_uri(folder))
+    experiment = tracking.create_experiment(spec.name)
+    trials, view = make_plan(spec).trials, PlainView(lambda _: None)
+    recorder = Recorder(trials, sweep_run_of(spec), tracking, experiment, Spool(folder / "spool"), view)
+    with monkeypatch.context() as away:
+        away.setattr(Tracking, "start", lambda *_: (_ for _ in ()).throw(StoreUnavailable("gone")))
+        recorder.began(0)
+    recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder.finished(0, Outcome(Kind.MEASURED))
+    assert recorder.unkept == []
+    assert read_results(tracking, spec.name)[0].records[0].throughput == 50.0
 
 
 def test_a_trial_that_begins_again_closes_the_attempt_that_was_lost(folder: Path, spec_of: SpecOf) -> None:

@@ -109,10 +109,18 @@ def test_a_store_that_goes_away_leaves_the_results_in_the_spool(
     experiment = tracking.create_experiment("mini")
     spool = Spool(folder / "spool")
     spool.save(record)
-    with monkeypatch.context() as away:
-        away.setattr(Tracking, "start", lambda *_: (_ for _ in ()).throw(StoreUnavailable("gone")))
-        assert replay(tracking, experiment, spool) == (0, 1)
-    assert replay(tracking, experiment, spool) == (1, 0)
+    spool.save(record.model_copy(update={"attempt": "another"}))
+    asked = []
+
+    def away(*_: object) -> str:
+        asked.append(1)
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracking, "start", away)
+        assert replay(tracking, experiment, spool) == (0, 2)
+    assert len(asked) == 1, "one refusal is enough to know"
+    assert replay(tracking, experiment, spool) == (2, 0)
     assert read_results(tracking, "mini")[0].records[0].throughput == 42.0
 
 

@@ -1,0 +1,123 @@
+"""What scheduling costs: real Ray, Tune and MLflow around a worker of known duration."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+
+from bridgetower_ray import cluster
+from bridgetower_ray.cells import Trial
+from bridgetower_ray.plan import Plan, make_plan
+from bridgetower_ray.progress import PlainView
+from bridgetower_ray.recording import Recorder
+from bridgetower_ray.rehearsal import simulated_nodes
+from bridgetower_ray.spec import load_spec
+from bridgetower_ray.spool import Spool
+from bridgetower_ray.sweep import run_trials
+from bridgetower_ray.sweep_run import describe_sweep_run
+from bridgetower_ray.tracking import RunData, Tracking, default_uri
+
+STAND_IN = ("-m", "tests.bench.stand_in")
+SWEEP = """\
+name: scheduling
+model: preset:tiny
+dataset: {{path: builtin:cartoons, max_train_samples: 8}}
+training: {{max_steps: {milliseconds}, per_device_train_batch_size: 4}}
+measure: {{repeats: {repeats}, warmup_steps: 1}}
+axes:
+  accelerator: [{names}]
+  max_seq_length: {lengths}
+accelerators:
+{accelerators}
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run of stand-ins took, in seconds; `driver_bytes` is the driver's memory at its end."""
+
+    wall: float
+    ideal: float
+    fixed: float
+    trials: int
+    driver_bytes: int
+
+
+def main() -> None:
+    """Print the makespan, the fixed cost of a trial, and how both grow with the number of trials."""
+    one = run_stand_ins(accelerators=4, lengths=25, repeats=1, milliseconds=range(2000, 6000, 160))
+    print(f"4 accelerators x 25 trials of 2 to 6 s: makespan {one.wall:.1f} s, ideal {one.ideal:.1f} s, ", end="")
+    print(f"ratio {one.wall / one.ideal:.3f} (aim 1.10)")
+    print(f"fixed cost of a trial beyond its worker, after a node's first: {one.fixed:.2f} s (aim 0.5 s)")
+    for repeats in (5, 25):
+        many = run_stand_ins(accelerators=4, lengths=5, repeats=repeats, milliseconds=[200] * 5, nodes_each=2)
+        mib = many.driver_bytes / 2**20
+        print(f"{many.trials} trials on 8 nodes: {many.wall / many.trials:.3f} s a trial, driver {mib:.0f} MiB")
+
+
+def run_stand_ins(
+    accelerators: int, lengths: int, repeats: int, milliseconds: Sequence[int], nodes_each: int = 1
+) -> Cost:
+    """Run one stand-in for each accelerator, length and repeat, on nodes of their own."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plan = _plan(folder, accelerators, lengths, repeats)
+        trials = [_lasting(trial, milliseconds[index % lengths]) for index, trial in _numbered(plan)]
+        tracking = Tracking(default_uri(folder))
+        experiment = tracking.create_experiment(plan.spec.name)
+        sweep_run = describe_sweep_run("bench", plan, {})
+        view = PlainView(Console(file=StringIO()))
+        recorder = Recorder(trials, sweep_run, tracking, experiment, Spool(folder / "spool"), view)
+        with cluster.simulated([node for node in simulated_nodes(plan) for _ in range(nodes_each)]):
+            started = time.monotonic()
+            run_trials(trials, folder, recorder, plan.spec.scheduling, {"worker": STAND_IN})
+            wall = time.monotonic() - started
+        runs = tracking.runs(experiment, "bench")
+    pools = [[run for run in runs if run.params["accelerator"] == name] for name in plan.spec.accelerator_names]
+    ideal = max(sum(_worker_seconds(pool)) / nodes_each for pool in pools)
+    fixed = sum(map(_fixed_cost, pools)) / len(pools)
+    return Cost(wall, ideal, fixed, len(trials), psutil.Process().memory_info().rss)
+
+
+def _plan(folder: Path, accelerators: int, lengths: int, repeats: int) -> Plan:
+    names = [f"stand-in-{number}" for number in range(accelerators)]
+    text = SWEEP.format(
+        milliseconds=1000,
+        repeats=repeats,
+        names=", ".join(names),
+        lengths=list(range(8, 8 + lengths)),
+        accelerators="\n".join(f"  {name}: {{like: cpu}}" for name in names),
+    )
+    (folder / "sweep.yaml").write_text(text)
+    return make_plan(load_spec(folder / "sweep.yaml")[0])
+
+
+def _numbered(plan: Plan) -> list[tuple[int, Trial]]:
+    """Trials with their number within their accelerator, so that each pool has each duration once."""
+    count: dict[str, int] = {}
+    numbered = []
+    for trial in plan.trials:
+        name = trial.cell.accelerator.name
+        numbered.append((count.get(name, 0), trial))
+        count[name] = count.get(name, 0) + 1
+    return numbered
+
+
+def _lasting(trial: Trial, milliseconds: int) -> Trial:
+    training = trial.cell.training.model_copy(update={"max_steps": milliseconds})
+    return trial.model_copy(update={"cell": trial.cell.model_copy(update={"training": training})})
+
+
+def _worker_seconds(runs: Sequence[RunData]) -> list[float]:
+    return [run.metrics["stand_in_seconds"] for run in runs]
+
+
+def _fixed_cost(runs: Sequence[RunData]) -> float:
+    """Seconds that a trial took its node beyond its worker, from the first trial's end to the last one's."""
+    ends = [run.end_ms / 1000 for run in runs if run.end_ms is not None]
+    return (max(ends) - min(ends) - sum(_worker_seconds(runs)[1:])) / (len(runs) - 1)

@@ -1,0 +1,108 @@
+"""`ray job submit`, as the README has it, against a real `ray start --head`."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ONE_CELL, ROOT
+from tests.drivers import ranks_of, results
+from tests.servers import end, free_port, wait_for
+
+BIN = Path(sys.executable).parent
+ENDLESS = ONE_CELL.replace("max_steps: 9", "max_steps: 100000").replace("max_seq_length: 16", "max_seq_length: 17")
+SUBMISSION = re.compile(r"raysubmit_\w+")
+
+
+@dataclass(frozen=True)
+class Head:
+    """A Ray head whose jobs work on `folder`'s sweep, with the store and the reports beside it in `kept`."""
+
+    address: str
+    folder: Path
+    kept: Path
+
+    def ray(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(BIN / "ray"), "job", arguments[0], "--address", self.address, *arguments[1:]]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=300)
+
+    def submit(self, *options: str) -> subprocess.CompletedProcess[str]:
+        entrypoint = ["bridgetower-ray", "run", "sweeps/mini.yaml"]
+        store = ["--tracking-uri", f"sqlite:///{self.kept / 'mlflow.db'}", "--reports", str(self.kept / "reports")]
+        environment = ["--working-dir", ".", "--runtime-env", "sweeps/runtime_env.yaml"]
+        return self.ray("submit", *options, *environment, "--", *entrypoint, *store)
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    folder, kept = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("kept")
+    (folder / "sweeps").mkdir()
+    (folder / "sweeps" / "mini.yaml").write_text(ONE_CELL)
+    (folder / "sweeps" / "runtime_env.yaml").write_text((ROOT / "sweeps" / "runtime_env.yaml").read_text())
+    for clutter in (".venv", "reports", "mlruns"):
+        (folder / clutter).mkdir()
+        (folder / clutter / "large").write_bytes(b"not to be uploaded")
+    port, dashboard, client = free_port(), free_port(), free_port()
+    resources = subprocess.run([BIN / "bridgetower-ray", "doctor", "--resources"], capture_output=True, text=True)
+    options = [f"--port={port}", f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
+    # The module search path leads a job, which runs in a copy of the folder, to the package under test.
+    own = {"RAY_AUTH_MODE": "disabled", "TEST_DRIVER": str(kept), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    log = kept / "head.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [BIN / "ray", "start", "--head", "--block", "--num-cpus=2", f"--resources={resources.stdout}", *options],
+            env={**os.environ, **own},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+    address = f"http://127.0.0.1:{dashboard}"
+    wait_for(f"{address}/api/version", process, log)
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    yield Head(address, folder, kept)
+    del os.environ["RAY_AUTH_MODE"]
+    end(process)
+
+
+def test_a_job_uploads_little_is_stopped_cleanly_and_continued_by_the_next(head: Head) -> None:
+    (head.folder / "sweeps" / "mini.yaml").write_text(ENDLESS)
+    submitted = SUBMISSION.search(head.submit("--no-wait").stdout)
+    assert submitted is not None
+    while not ranks_of(head.kept):
+        assert "FAILED" not in head.ray("status", submitted[0]).stdout
+        time.sleep(0.5)
+    ranks = ranks_of(head.kept)
+    stopped = head.ray("stop", submitted[0])
+    assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+    assert not any(rank.is_running() for rank in ranks)
+    assert {str(record.outcome.kind) for record in results(head.kept).records} == {"interrupted"}
+    (head.folder / "sweeps" / "mini.yaml").write_text(ENDLESS.replace("max_steps: 100000", "max_steps: 9"))
+    again = head.submit()
+    assert again.returncode == 0, again.stdout
+    assert "[1/1] measured  cpu · workers=0 · #1" in again.stdout
+    assert "mini: 1 of 1 cells measured" in again.stdout
+    assert "Traceback" not in again.stdout + again.stderr
+    assert (head.kept / "reports" / "mini" / "report.html").is_file()
+    assert uploaded(again.stdout + again.stderr) == {"sweeps/mini.yaml", "sweeps/runtime_env.yaml"}
+
+
+def uploaded(said: str) -> set[str]:
+    """The files of the package that a submission says it uploaded, from the copy that the job ran in."""
+    package = re.search(r"gcs://(_ray_pkg_\w+)\.zip", said)
+    assert package is not None
+    copies = Path("/tmp/ray").glob(f"session_*/runtime_resources/working_dir_files/{package[1]}")
+    copy = max(copies, key=lambda folder: folder.stat().st_mtime)
+    return {str(file.relative_to(copy)) for file in copy.rglob("*") if file.is_file()}
+
+
+def test_a_job_that_would_lose_its_results_is_refused_with_what_to_add(head: Head) -> None:
+    entrypoint = ["bridgetower-ray", "run", "sweeps/mini.yaml"]
+    refused = head.ray("submit", "--working-dir", ".", "--runtime-env", "sweeps/runtime_env.yaml", "--", *entrypoint)
+    assert refused.returncode != 0
+    assert "add `--tracking-uri http://HOST:5000`" in refused.stdout
