@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# Tests run in two processes on two cores: torch's own number of threads would be twice that.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from bridgetower_ray.plan import Plan, make_plan
 from bridgetower_ray.spec import SweepSpec, load_spec
 
@@ -26,6 +29,17 @@ axes:
 baseline: {accelerator: cpu, dataloader_num_workers: 0}
 """
 ONE_CELL = MINI.replace("[0, 1]", "[0]").replace("[false, true]", "[false]").replace("repeats: 2", "repeats: 1")
+
+
+SHARED = ("mini_run", "store", "head")  # fixtures that take long to set up
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share what takes long to set up run in one process, one after the other."""
+    for item in items:
+        for name in SHARED:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session", autouse=True)

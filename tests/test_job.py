@@ -65,7 +65,10 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     address = f"http://127.0.0.1:{dashboard}"
     wait_for(f"{address}/api/version", process, log)
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    yield Head(address, folder, kept)
+    one = Head(address, folder, kept)
+    while one.ray("submit", "--", "true").returncode:  # the agent that starts jobs comes up after the dashboard
+        assert process.poll() is None, log.read_text()
+    yield one
     del os.environ["RAY_AUTH_MODE"]
     end(process)
 

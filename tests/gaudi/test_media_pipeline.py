@@ -147,7 +147,7 @@ def test_a_trial_trains_from_the_pipeline_and_records_it(
     events = {event["event"]: event for event in run(trial_of(mediapipe_dataloader=True))}
     assert events["environment"]["effective"]["loader"] == MEDIA_LOADER
     assert events["environment"]["data"]["images_reencoded"] == 0
-    assert (events["measured"]["window_steps"], events["measured"]["epoch_boundaries"]) == (7, 1)
+    assert (events["measured"]["window_steps"], events["measured"]["epoch_boundaries"]) == (4, 1)
 
 
 def test_a_pipeline_that_cannot_be_built_fails_the_trial_without_a_number(
