@@ -14,7 +14,7 @@ smoke: install
 # The training rooms work on two transformers: the one that optimum-habana pins, and the newest.
 # The real Gaudi packages are tried with stand-ins for the chip, away from Ray.
 test: lint chromium $(TRANSFORMERS5)/.installed $(GAUDI)/.installed
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 	PYTHONPATH=$(TRANSFORMERS5) EXPECTED_TRANSFORMERS=5 $(BIN)/pytest tests/test_training.py tests/test_data.py
 	PYTHONPATH=$(GAUDI) EXPECTED_GAUDI=1 $(BIN)/pytest tests/gaudi
 

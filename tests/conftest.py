@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,15 +32,20 @@ baseline: {accelerator: cpu, dataloader_num_workers: 0}
 ONE_CELL = MINI.replace("[0, 1]", "[0]").replace("[false, true]", "[false]").replace("repeats: 2", "repeats: 1")
 
 
-SHARED = ("mini_run", "store", "head")  # fixtures that take long to set up
+SHARING_FILES = ("test_browser.py", "test_job.py", "test_run.py")  # their tests share what takes long to set up
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what takes long to set up run in one process, one after the other."""
-    for item in items:
-        for name in SHARED:
-            if name in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(name))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand tests out one by one, but those of a sharing file together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if Path(file).name in SHARING_FILES else nodeid
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
