@@ -52,9 +52,10 @@ class ProcessGroup:
         self._started = time.monotonic()
         self.outcome: Outcome | None = None
         master_port = _free_port()
+        inherited = {**os.environ, "PATH": _search_path(command[0])}
         try:
             for rank in range(ranks):
-                environment = rank_environment(os.environ, rank, ranks, master_port, threads_per_rank)
+                environment = rank_environment(inherited, rank, ranks, master_port, threads_per_rank)
                 self._start(command, rank, environment)
         except OSError as error:
             self._end(Outcome(Kind.FAILED, f"{command[0]} cannot be started: {error.strerror}"))
@@ -175,6 +176,12 @@ class ProcessGroup:
         if len(tails) == 1:
             return tails[0]
         return "\n".join(f"[rank {rank}]\n{tail}" for rank, tail in tails.items())
+
+
+def _search_path(interpreter: str) -> str:
+    """PATH with the interpreter's own tools first: optimum-habana asks the `pip` that it finds for Gaudi's version."""
+    own = [str(Path(interpreter).parent)] if Path(interpreter).is_absolute() else []
+    return os.pathsep.join([*own, *filter(None, [os.environ.get("PATH")])])
 
 
 def rank_environment(

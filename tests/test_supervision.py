@@ -116,6 +116,12 @@ def test_the_log_names_its_ranks(tmp_path: Path) -> None:
     assert "[rank 1]\nI am 1" in one.log()
 
 
+def test_the_interpreters_own_tools_are_found_first(tmp_path: Path) -> None:
+    one = group("import os; print('found in', os.environ['PATH'].split(':')[0])", tmp_path)
+    wait_for_end(one)
+    assert f"found in {Path(sys.executable).parent}" in one.log()
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_threads_are_the_same_for_one_rank_and_for_many(ranks: int) -> None:
     environment = rank_environment({"OMP_NUM_THREADS": "64"}, 0, ranks, 29500, threads=3)
