@@ -48,9 +48,11 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     for clutter in (".venv", "reports", "mlruns"):
         (folder / clutter).mkdir()
         (folder / clutter / "large").write_bytes(b"not to be uploaded")
-    port, dashboard, client = free_port(), free_port(), free_port()
+    port, dashboard, client, agent = free_port(), free_port(), free_port(), free_port()
     resources = subprocess.run([BIN / "bridgetower-ray", "doctor", "--resources"], capture_output=True, text=True)
     options = [f"--port={port}", f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
+    # Jobs are started by this agent; on its usual port another test's Ray may have one.
+    options.append(f"--dashboard-agent-listen-port={agent}")
     # The module search path leads a job, which runs in a copy of the folder, to the package under test.
     own = {"RAY_AUTH_MODE": "disabled", "TEST_DRIVER": str(kept), "PATH": f"{BIN}:{os.environ['PATH']}"}
     log = kept / "head.log"
@@ -66,8 +68,9 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     wait_for(f"{address}/api/version", process, log)
     os.environ["RAY_AUTH_MODE"] = "disabled"
     one = Head(address, folder, kept)
-    while one.ray("submit", "--", "true").returncode:  # the agent that starts jobs comes up after the dashboard
-        assert process.poll() is None, log.read_text()
+    # The agent comes up after the dashboard.
+    answers = (one.ray("submit", "--", "true") for _ in range(30))
+    assert any(answer.returncode == 0 for answer in answers), log.read_text()
     yield one
     del os.environ["RAY_AUTH_MODE"]
     end(process)
