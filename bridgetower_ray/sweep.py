@@ -44,7 +44,7 @@ def run_trials(
     Args:
         how: told to every trial's actor beside its job: `claim`, the name under which the nodes' data are held to
             be the same; `source`, the hash of this package's source that the nodes must have; `worker`, what the
-            interpreter is to run instead of the training; `prepare`, false where no node is to be prepared.
+            interpreter is to run instead of the training.
     """
     os.environ.update(QUIET_TUNE)
     # Above the number of trials, or a slow pool fills the window of pending ones and the others idle.

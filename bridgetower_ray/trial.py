@@ -46,7 +46,7 @@ class TrialActor(tune.Trainable):
         self._said_prepared: Any = None
         ready = self._ready.get(_preparation(self._job))
         self._job = self._job if ready is None else self._job.model_copy(update={"prepared": ready})
-        self._preparing = told.get("prepare", True) and ready is None
+        self._preparing = ready is None
         self._started = self._sampled = time.monotonic()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
