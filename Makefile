@@ -15,8 +15,8 @@ smoke: install
 # The real Gaudi packages are tried with stand-ins for the chip, away from Ray.
 test: lint chromium $(TRANSFORMERS5)/.installed $(GAUDI)/.installed
 	$(BIN)/pytest -n 2
-	PYTHONPATH=$(TRANSFORMERS5) EXPECTED_TRANSFORMERS=5 $(BIN)/pytest tests/test_training.py tests/test_data.py
-	PYTHONPATH=$(GAUDI) EXPECTED_GAUDI=1 $(BIN)/pytest tests/gaudi
+	PYTHONPATH=$(TRANSFORMERS5) EXPECTED_TRANSFORMERS=5 $(BIN)/pytest tests/training/test_training.py tests/data/test_data.py
+	PYTHONPATH=$(GAUDI) EXPECTED_GAUDI=1 $(BIN)/pytest tests/training/gaudi
 
 # The browser tests want Debian's Chromium; where it can be had neither way, they are skipped.
 chromium:
@@ -43,7 +43,7 @@ $(TRANSFORMERS5)/.installed: tests/transformers5.txt $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(TRANSFORMERS5) -r $<
 	touch $@
 
-$(GAUDI)/.installed: tests/gaudi/packages.txt $(INSTALLED)
+$(GAUDI)/.installed: tests/training/gaudi/packages.txt $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(GAUDI) -r $<
 	touch $@
 

@@ -13,15 +13,15 @@ from rich.text import Text
 
 from bridgetower_ray import __version__
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
-from bridgetower_ray.listings import nodes_object, plan_object, show_nodes, show_plan
-from bridgetower_ray.plan import Inventory, estimate_seconds, make_plan
-from bridgetower_ray.redaction import redact
-from bridgetower_ray.spec import SweepSpec, load_spec, sweep_schema
+from bridgetower_ray.report.listings import nodes_object, plan_object, show_nodes, show_plan
+from bridgetower_ray.store.redaction import redact
+from bridgetower_ray.sweep.plan import Inventory, estimate_seconds, make_plan
+from bridgetower_ray.sweep.spec import SweepSpec, load_spec, sweep_schema
 
 if TYPE_CHECKING:
     from bridgetower_ray.report.regressions import Arm
-    from bridgetower_ray.session import Session
-    from bridgetower_ray.tracking import Tracking
+    from bridgetower_ray.run import Session
+    from bridgetower_ray.store.tracking import Tracking
 
 SWEEP = click.argument("sweep", type=click.Path(path_type=Path))
 ADDRESS = click.option("--address", help="Ray cluster to use: auto on one of its nodes, or HOST:6379.")
@@ -75,13 +75,13 @@ def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bo
 
     Exit status 1 if something is so wrong that trials, of SWEEP if it is given, could not run.
     """
-    from bridgetower_ray.hardware import local_resources
+    from bridgetower_ray.doctor.hardware import local_resources
 
     if resources:
         click.echo(json.dumps(local_resources()))
         return
-    from bridgetower_ray.check_up import look_at_cluster, look_at_this_host
-    from bridgetower_ray.doctor import examine
+    from bridgetower_ray.cluster.survey import look_at_cluster, look_at_this_host
+    from bridgetower_ray.doctor.judgement import examine
 
     spec = load_spec(sweep)[0] if sweep is not None else None
     address = address or os.environ.get("RAY_ADDRESS")
@@ -119,9 +119,9 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 @click.option("--wait-for-nodes", "wait", metavar="TIME", help="Wait for nodes that are still to come, such as 10m.")
 def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool, wait: str | None) -> None:
     """Run SWEEP, or what is left of its newest sweep run, and report on it."""
-    from bridgetower_ray.reporting import publish
-    from bridgetower_ray.session import rehearse_sweep, run_sweep
-    from bridgetower_ray.tracking import StoreUnavailable
+    from bridgetower_ray.run import rehearse_sweep, run_sweep
+    from bridgetower_ray.store.results import publish
+    from bridgetower_ray.store.tracking import StoreUnavailable
 
     spec, _ = load_spec(sweep)
     wait_seconds = 0.0 if wait is None else _seconds(wait)
@@ -158,7 +158,7 @@ def report(sweep: str | None, sweep_run: str | None, published: str | None, repo
     if published is not None:
         _report_published(published, reports, _console())
     elif sweep is not None:
-        from bridgetower_ray.reporting import publish
+        from bridgetower_ray.store.results import publish
 
         tracking = _existing_tracking(reports)
         publish(tracking, _sweep_name(sweep), sweep_run, _report_folder(reports), _console())
@@ -195,7 +195,7 @@ def _arms(source: str) -> "dict[str, Arm]":
     """The cells of a side of `compare`."""
     from bridgetower_ray.report.records import to_table
     from bridgetower_ray.report.regressions import arms_of, read_arms
-    from bridgetower_ray.reporting import read_results
+    from bridgetower_ray.store.results import read_results
 
     if source.endswith(".parquet"):
         return read_arms(Path(source))
@@ -250,7 +250,7 @@ def _rows(spec: SweepSpec, address: str | None) -> int | None:
 def _inventory(address: str | None) -> Inventory | None:
     if address is None:
         return None
-    from bridgetower_ray import cluster
+    from bridgetower_ray.cluster import connection as cluster
 
     with cluster.connected(address):
         return cluster.inventory()
@@ -262,7 +262,7 @@ def _tracking(reports: Path | None) -> "Tracking":
     Raises:
         UsageError: the store or the report folder would be lost with the job's working folder.
     """
-    from bridgetower_ray.tracking import Tracking, default_uri, local_store_file
+    from bridgetower_ray.store.tracking import Tracking, default_uri, local_store_file
 
     uri = default_uri(Path.cwd())
     if _inside_ray_job():
@@ -281,7 +281,7 @@ def _tracking(reports: Path | None) -> "Tracking":
 
 def _existing_tracking(reports: Path | None) -> "Tracking":
     """The store, for those who only read: a SQLite file that is not there is not made."""
-    from bridgetower_ray.tracking import default_uri, local_store_file
+    from bridgetower_ray.store.tracking import default_uri, local_store_file
 
     file = local_store_file(default_uri(Path.cwd()))
     if file is not None and not file.exists():
@@ -303,8 +303,8 @@ def _earlier_seconds(spec: SweepSpec) -> dict[str, float]:
     local = Path("mlflow.db")
     if "MLFLOW_TRACKING_URI" not in os.environ and not local.exists():
         return {}
-    from bridgetower_ray.reporting import earlier_seconds
-    from bridgetower_ray.tracking import Tracking, default_uri
+    from bridgetower_ray.store.results import earlier_seconds
+    from bridgetower_ray.store.tracking import Tracking, default_uri
 
     return earlier_seconds(Tracking(default_uri(Path.cwd())), spec.name)
 

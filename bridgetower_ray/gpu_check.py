@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgetower_ray.accelerators import ACCELERATORS, Accelerator, variant
-from bridgetower_ray.cells import Cell, Trial, effective, setting_label
+from bridgetower_ray.cluster.supervision import ProcessGroup
 from bridgetower_ray.data.preparation import prepare
-from bridgetower_ray.diagnosis import flags, takes_turns, verdict
+from bridgetower_ray.doctor.hardware import devices
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
-from bridgetower_ray.hardware import devices
-from bridgetower_ray.outcomes import Kind, Outcome, by_what_was_measured
-from bridgetower_ray.settings import AxisValue, DatasetSettings, MeasureSettings, TrainingSettings
-from bridgetower_ray.supervision import ProcessGroup
+from bridgetower_ray.report.diagnosis import flags, takes_turns, verdict
+from bridgetower_ray.sweep.accelerators import ACCELERATORS, Accelerator, variant
+from bridgetower_ray.sweep.cells import Cell, Trial, effective, setting_label
+from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
+from bridgetower_ray.sweep.settings import AxisValue, DatasetSettings, MeasureSettings, TrainingSettings
 from bridgetower_ray.training.job import Job
 
 PIPELINES = ("reference", "fast", "cached")

@@ -12,8 +12,8 @@ import pytest
 # Tests run in two processes on two cores: torch's own number of threads would be twice that.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from bridgetower_ray.plan import Plan, make_plan
-from bridgetower_ray.spec import SweepSpec, load_spec
+from bridgetower_ray.sweep.plan import Plan, make_plan
+from bridgetower_ray.sweep.spec import SweepSpec, load_spec
 
 ROOT = Path(__file__).resolve().parent.parent
 SWEEPS = ROOT / "sweeps"

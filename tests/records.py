@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bridgetower_ray.plan import make_plan
 from bridgetower_ray.report.records import SweepResults, gather
-from bridgetower_ray.spec import SweepSpec
-from bridgetower_ray.sweep_run import SweepRun, describe_sweep_run
+from bridgetower_ray.sweep.plan import make_plan
+from bridgetower_ray.sweep.spec import SweepSpec
+from bridgetower_ray.sweep.sweep_run import SweepRun, describe_sweep_run
 
 FACTS = {
     "model.parameters": "848385", "model.image": "64", "data.fingerprint": "f00d", "run.total_batch": "4",

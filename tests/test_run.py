@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgetower_ray.tracking import Tracking, default_uri
+from bridgetower_ray.store.tracking import Tracking, default_uri
 from tests.conftest import MINI, command
 from tests.drivers import results
 
@@ -85,11 +85,11 @@ def test_a_report_is_made_from_the_store_alone(
 def test_continuing_with_other_software_is_refused_with_the_difference_named(
     mini_run: tuple[Path, subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bridgetower_ray import provenance
+    from bridgetower_ray.doctor import software as provenance
     from bridgetower_ray.errors import UsageError
-    from bridgetower_ray.plan import make_plan
-    from bridgetower_ray.session import choose_sweep_run
-    from bridgetower_ray.spec import load_spec
+    from bridgetower_ray.run import choose_sweep_run
+    from bridgetower_ray.sweep.plan import make_plan
+    from bridgetower_ray.sweep.spec import load_spec
 
     folder, _ = mini_run
     tracking = Tracking(default_uri(folder))

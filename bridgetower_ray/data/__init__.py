@@ -1,1 +1,1 @@
-"""Images and captions: where they come from and how an image becomes a tensor."""
+"""Images and captions: where they come from, and how an image becomes a tensor. Knows no Ray or MLflow."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bridgetower_ray.data.cartoons import DEFAULT_COUNT, cartoons_parquet
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.settings import DatasetSettings
+from bridgetower_ray.sweep.settings import DatasetSettings
 
 if TYPE_CHECKING:
     import datasets

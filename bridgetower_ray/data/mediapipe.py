@@ -17,8 +17,8 @@ from habana_frameworks.mediapipe.operators.reader_nodes.reader_nodes import (
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bridgetower_ray.cells import MEDIA_PREFETCHED_BATCHES
 from bridgetower_ray.data.jpeg_files import JpegFiles
+from bridgetower_ray.sweep.cells import MEDIA_PREFETCHED_BATCHES
 
 Mean = Sequence[float]
 

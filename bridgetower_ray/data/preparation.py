@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, UnidentifiedImageError
 
-from bridgetower_ray.cells import Cell
 from bridgetower_ray.data.cache import cached_folder
 from bridgetower_ray.data.captions import load_captions, source_of
 from bridgetower_ray.data.image_cache import image_cache
@@ -17,8 +16,9 @@ from bridgetower_ray.data.images import image_bytes, open_rgb
 from bridgetower_ray.data.jpeg_files import jpeg_files
 from bridgetower_ray.data.tokenizer import train_tokenizer
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.presets import PRESETS
-from bridgetower_ray.settings import Strict
+from bridgetower_ray.sweep.cells import Cell
+from bridgetower_ray.sweep.presets import PRESETS
+from bridgetower_ray.sweep.settings import Strict
 
 if TYPE_CHECKING:
     import datasets

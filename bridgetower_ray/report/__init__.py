@@ -1,1 +1,1 @@
-"""From records of runs to tables, findings and plots. Knows nothing of Ray, torch or MLflow."""
+"""What is read: records, statistics, verdicts, tables, plots, comparisons. Knows no Ray, torch or MLflow."""

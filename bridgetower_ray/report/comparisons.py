@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from bridgetower_ray.cells import loader_label
-from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.stats import Ratio, ratio_of_means, repeats_needed
+from bridgetower_ray.sweep.cells import loader_label
+from bridgetower_ray.sweep.outcomes import Kind
 
 # The work that a cell does, with the axes that declare a difference in it. Other differences forbid a ratio.
 BATCH_AXES = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps"})

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from bridgetower_ray.diagnosis import Verdict
-from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.report.comparisons import Grid, compare
+from bridgetower_ray.report.diagnosis import Verdict
 from bridgetower_ray.report.limits import held_back_by, worker_advice
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.tables import figure
+from bridgetower_ray.sweep.outcomes import Kind
 
 NAMES_LENGTH = 300
 

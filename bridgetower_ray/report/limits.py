@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bridgetower_ray.diagnosis import PredictedWorkers, Verdict, predict_workers
 from bridgetower_ray.report.comparisons import Comparison, Grid, compare
+from bridgetower_ray.report.diagnosis import PredictedWorkers, Verdict, predict_workers
 from bridgetower_ray.report.records import CellResult, SweepResults
 
 WORKERS = "dataloader_num_workers"

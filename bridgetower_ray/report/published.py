@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bridgetower_ray.outcomes import Kind, Outcome
-from bridgetower_ray.plan import make_plan
 from bridgetower_ray.report.records import HEADLINE, CellResult, Record, SweepResults
 from bridgetower_ray.report.tables import Table, figure
-from bridgetower_ray.spec import SweepSpec
-from bridgetower_ray.sweep_run import CellRecord, describe_sweep_run
+from bridgetower_ray.sweep.outcomes import Kind, Outcome
+from bridgetower_ray.sweep.plan import make_plan
+from bridgetower_ray.sweep.spec import SweepSpec
+from bridgetower_ray.sweep.sweep_run import CellRecord, describe_sweep_run
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import pyarrow
 
-from bridgetower_ray.diagnosis import Verdict, takes_turns, verdict
-from bridgetower_ray.outcomes import Kind, Outcome
+from bridgetower_ray.report.diagnosis import Verdict, takes_turns, verdict
 from bridgetower_ray.report.stats import geometric_mean
-from bridgetower_ray.sweep_run import CellRecord, SweepRun
+from bridgetower_ray.sweep.outcomes import Kind, Outcome
+from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun
 
 HEADLINE = "train_samples_per_second"
 UNSUCCESSFUL = (Kind.FAILED, Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.INTERRUPTED)

@@ -9,9 +9,9 @@ import pyarrow
 import pyarrow.parquet
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.report.stats import Ratio, p_value_of_no_change, ratio_of_means
 from bridgetower_ray.report.tables import Table, figure
+from bridgetower_ray.sweep.outcomes import Kind
 
 SIGNIFICANCE = 0.05
 WORK_COLUMNS = ("data.fingerprint", "model.parameters", "run.total_batch", "run.total_steps", "run.precision")

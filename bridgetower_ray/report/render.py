@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from bridgetower_ray.redaction import redact
 from bridgetower_ray.report.findings import findings
 from bridgetower_ray.report.plots import plots
 from bridgetower_ray.report.published import Published, against_published, published_results
@@ -24,7 +23,8 @@ from bridgetower_ray.report.tables import (
     speedup_tables,
     throughput_table,
 )
-from bridgetower_ray.sweep_run import REHEARSAL_BANNER
+from bridgetower_ray.store.redaction import redact
+from bridgetower_ray.sweep.sweep_run import REHEARSAL_BANNER
 
 MARKDOWN_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#"})
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bridgetower_ray.outcomes import Kind
 from bridgetower_ray.report.comparisons import (
     Comparison,
     Grid,
@@ -13,6 +12,7 @@ from bridgetower_ray.report.comparisons import (
 )
 from bridgetower_ray.report.limits import speedup_pairs
 from bridgetower_ray.report.records import CellResult, SweepResults
+from bridgetower_ray.sweep.outcomes import Kind
 
 NOT_APPLICABLE = "n/a"
 SAME = "·"

@@ -1,1 +1,1 @@
-"""What runs inside the ranks: model, data, Trainer and the meter. Knows nothing of Ray or MLflow."""
+"""What runs inside the ranks: model, data, Trainer and the meter. Knows no Ray or MLflow."""

@@ -4,9 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from bridgetower_ray.cells import Cell
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
-from bridgetower_ray.outcomes import Kind
+from bridgetower_ray.sweep.cells import Cell
+from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import die_with_supervisor

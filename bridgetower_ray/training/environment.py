@@ -7,8 +7,8 @@ from typing import Any
 import psutil
 import torch
 
-from bridgetower_ray.hardware import cpu_model, driver_version, usable_cpus
-from bridgetower_ray.provenance import git_commit, library_versions, source_hash
+from bridgetower_ray.doctor.hardware import cpu_model, driver_version, usable_cpus
+from bridgetower_ray.doctor.software import git_commit, library_versions, source_hash
 
 
 def describe_environment(device_names: list[str]) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from bridgetower_ray.cells import Trial
 from bridgetower_ray.data.preparation import Prepared
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.settings import Strict
+from bridgetower_ray.sweep.cells import Trial
+from bridgetower_ray.sweep.settings import Strict
 
 
 class Job(Strict):

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bridgetower_ray.cells import MEDIA_LOADER, STAND_IN_LOADER, Cell
 from bridgetower_ray.data.jpeg_files import JpegFiles
 from bridgetower_ray.data.preparation import Prepared
 from bridgetower_ray.errors import TrialError
+from bridgetower_ray.sweep.cells import MEDIA_LOADER, STAND_IN_LOADER, Cell
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.samples import load_tokens, normalisation
 

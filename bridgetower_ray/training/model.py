@@ -7,7 +7,7 @@ from typing import Any
 from transformers import AutoConfig, BridgeTowerConfig, BridgeTowerForContrastiveLearning
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.presets import PRESETS, Shape
+from bridgetower_ray.sweep.presets import PRESETS, Shape
 
 LOGIT_SCALE_INIT = 2.6592  # ln(1/0.07), which a default BridgeTowerConfig of transformers 4.55 lacks
 

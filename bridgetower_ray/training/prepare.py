@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bridgetower_ray.data.preparation import prepare
 from bridgetower_ray.errors import BridgetowerRayError
-from bridgetower_ray.outcomes import Kind
+from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import die_with_supervisor

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate, get_worker_info
 from transformers import AutoTokenizer
 
-from bridgetower_ray.cells import Cell
 from bridgetower_ray.data.image_cache import CachedPixels
 from bridgetower_ray.data.images import image_bytes
 from bridgetower_ray.data.pipelines import FastPipeline, ReferencePipeline, normalise_on_device
 from bridgetower_ray.data.preparation import Prepared
+from bridgetower_ray.sweep.cells import Cell
 
 # CLIP's, which BridgeTower's image processor uses where a checkpoint does not say otherwise.
 IMAGE_MEAN = (0.48145466, 0.4578275, 0.40821073)

@@ -11,10 +11,11 @@ import torch
 import torch.distributed as distributed
 import transformers
 
-from bridgetower_ray.cells import Cell
 from bridgetower_ray.data.preparation import Prepared, prepare
+from bridgetower_ray.doctor.neighbours import HostUse, foreign_device_processes, host_use, neighbours
 from bridgetower_ray.errors import TrialError
-from bridgetower_ray.training.backends import Backend, backend_for
+from bridgetower_ray.sweep.cells import Cell
+from bridgetower_ray.training.backends.standard import Backend, backend_for
 from bridgetower_ray.training.ceilings import compute_window, gather, loader_rate, sum_over_ranks
 from bridgetower_ray.training.environment import describe_environment
 from bridgetower_ray.training.events import Events
@@ -22,7 +23,6 @@ from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.media_loading import media_loader, name_of_loader
 from bridgetower_ray.training.meter import Meter, Step, Window
 from bridgetower_ray.training.model import describe, load_model
-from bridgetower_ray.training.neighbours import HostUse, foreign_device_processes, host_use, neighbours
 from bridgetower_ray.training.samples import Samples, make_samples, normalise_inside_step
 from bridgetower_ray.training.trainer import describe_loader, trainer_for
 

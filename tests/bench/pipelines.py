@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 
 from bridgetower_ray.data.images import image_bytes
 from bridgetower_ray.data.preparation import prepare
-from bridgetower_ray.plan import make_plan
-from bridgetower_ray.spec import load_spec
+from bridgetower_ray.sweep.plan import make_plan
+from bridgetower_ray.sweep.spec import load_spec
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.samples import CachedImages, CaptionedImages, load_table, make_samples
 

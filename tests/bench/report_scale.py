@@ -4,16 +4,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from bridgetower_ray.cells import Trial
-from bridgetower_ray.plan import make_plan
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.render import document_of, write_report
-from bridgetower_ray.reporting import described_by
-from bridgetower_ray.spec import load_spec
-from bridgetower_ray.sweep_run import TrialRecord
-from bridgetower_ray.tracking import Tracking, default_uri
+from bridgetower_ray.store.results import described_by
+from bridgetower_ray.store.tracking import Tracking, default_uri
+from bridgetower_ray.sweep.cells import Trial
+from bridgetower_ray.sweep.plan import make_plan
+from bridgetower_ray.sweep.spec import load_spec
+from bridgetower_ray.sweep.sweep_run import TrialRecord
 from tests.conftest import MINI
-from tests.test_tracking import record_of
+from tests.store.test_tracking import record_of
 
 TRIALS = 1000
 WORKERS = 100

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import psutil
 
-from bridgetower_ray import cluster
-from bridgetower_ray.cells import Trial
-from bridgetower_ray.plan import Plan, make_plan
-from bridgetower_ray.progress import PlainView
-from bridgetower_ray.recording import Recorder
-from bridgetower_ray.rehearsal import simulated_nodes
-from bridgetower_ray.spec import load_spec
-from bridgetower_ray.spool import Spool
-from bridgetower_ray.sweep import run_trials
-from bridgetower_ray.sweep_run import describe_sweep_run
-from bridgetower_ray.tracking import RunData, Tracking, default_uri
+from bridgetower_ray.cluster import connection as cluster
+from bridgetower_ray.cluster.progress import PlainView
+from bridgetower_ray.cluster.tune_run import run_trials
+from bridgetower_ray.store.recorder import Recorder
+from bridgetower_ray.store.spool import Spool
+from bridgetower_ray.store.tracking import RunData, Tracking, default_uri
+from bridgetower_ray.sweep.cells import Trial
+from bridgetower_ray.sweep.plan import Plan, make_plan
+from bridgetower_ray.sweep.rehearsal import simulated_nodes
+from bridgetower_ray.sweep.spec import load_spec
+from bridgetower_ray.sweep.sweep_run import describe_sweep_run
 
 STAND_IN = ("-m", "tests.bench.stand_in")
 SWEEP = """\

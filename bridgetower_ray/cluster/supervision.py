@@ -1,0 +1,240 @@
+"""Runs the ranks of a trial as one process group: starts them, hears them, ends them. Knows nothing of Ray.
+
+One process group holds every rank and every loader worker, so one `killpg` reaches them all, and each rank asks
+the kernel to end it when the supervisor dies.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bridgetower_ray.doctor.software import PACKAGE_FOLDER
+from bridgetower_ray.sweep.outcomes import Kind, Outcome
+from bridgetower_ray.training.events import EVENTS_FD
+
+POLL_SECONDS = 0.05
+LOG_TAIL_BYTES = 200_000
+EXCEPTION_LINE = re.compile(r"^[\w.]+(Error|Exception|Interrupt|Exit|Warning)\b.*")
+
+
+class ProcessGroup:
+    """`ranks` copies of one command, heard through a pipe each, their output in a log file each."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        ranks: int,
+        folder: Path,
+        threads_per_rank: int = 1,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        """Start the group.
+
+        Args:
+            timeout_seconds: the group is ended, and its outcome is `timed_out`, so long after this call.
+        """
+        self._folder, self._timeout = folder, timeout_seconds
+        self._events: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        self._readers: list[threading.Thread] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._failures: list[tuple[int, Outcome]] = []
+        self._oom_kills = _kernel_oom_kills()
+        self._started = time.monotonic()
+        self.outcome: Outcome | None = None
+        master_port = _free_port()
+        inherited = {**os.environ, "PATH": _search_path(command[0])}
+        try:
+            for rank in range(ranks):
+                environment = rank_environment(inherited, rank, ranks, master_port, threads_per_rank)
+                self._start(command, rank, environment)
+        except OSError as error:
+            self._end(Outcome(Kind.FAILED, f"{command[0]} cannot be started: {error.strerror}"))
+
+    def _start(self, command: Sequence[str], rank: int, environment: dict[str, str]) -> None:
+        read_end, write_end = os.pipe()
+        reader = threading.Thread(target=self._read, args=(rank, read_end), daemon=True)
+        try:
+            with self._log_file(rank).open("wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**environment, EVENTS_FD: str(write_end)},
+                    pass_fds=(write_end,),
+                    process_group=self._processes[0].pid if self._processes else 0,
+                )
+        finally:
+            os.close(write_end)
+            reader.start()
+        self._readers.append(reader)
+        self._processes.append(process)
+
+    def _read(self, rank: int, read_end: int) -> None:
+        with os.fdopen(read_end, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                try:
+                    self._events.put((rank, json.loads(line)))
+                except ValueError:
+                    continue  # a rank that was killed in the middle of a line
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the ranks."""
+        return tuple(process.pid for process in self._processes)
+
+    def wait(self, seconds: float) -> list[dict[str, Any]]:
+        """The events of up to `seconds`, fewer if the group ends; `outcome` is set once it has."""
+        until = time.monotonic() + seconds
+        events: list[dict[str, Any]] = []
+        while True:
+            self._take(events)
+            if self.outcome is None:
+                self._look()
+            if self.outcome is not None:
+                self._take(events)
+                return events
+            if time.monotonic() >= until:
+                return events
+            time.sleep(POLL_SECONDS)
+
+    def _take(self, events: list[dict[str, Any]]) -> None:
+        while True:
+            try:
+                rank, event = self._events.get_nowait()
+            except queue.Empty:
+                return
+            if event.get("event") == "failed":
+                self._failures.append((rank, Outcome(Kind(event["kind"]), str(event["reason"]))))
+            else:
+                events.append(event)
+
+    def _look(self) -> None:
+        """Set the outcome if the group has ended, or must be."""
+        statuses = [_exit_status(process) for process in self._processes]
+        failed = next((rank for rank, status in enumerate(statuses) if status), None)
+        if failed is not None:
+            self._end(self._failure(failed, statuses[failed] or 0))
+        elif all(status == 0 for status in statuses):
+            self._end(Outcome(Kind.MEASURED))
+        elif self._timeout is not None and time.monotonic() - self._started > self._timeout:
+            self._end(Outcome(Kind.TIMED_OUT, f"not done within {self._timeout / 60:g} minutes"))
+
+    def _failure(self, rank: int, status: int) -> Outcome:
+        """What a rank said of its end; failing that, what its exit status and its log say."""
+        self._kill()
+        self._take([])
+        if self._failures:
+            return self._failures[0][1]
+        if status == -signal.SIGKILL and _kernel_oom_kills() > self._oom_kills:
+            return Outcome(Kind.OUT_OF_MEMORY, f"rank {rank} was killed: the host ran out of memory")
+        if status < 0:
+            return Outcome(Kind.FAILED, f"rank {rank} was killed by {signal.Signals(-status).name}")
+        return Outcome(Kind.FAILED, _error_line(self._tail(rank)) or f"rank {rank} ended with status {status}")
+
+    def _end(self, outcome: Outcome) -> None:
+        self._kill()
+        self.outcome = outcome
+
+    def stop(self, reason: str) -> None:
+        """End the group at once, loader workers included."""
+        if self.outcome is None:
+            self._end(Outcome(Kind.INTERRUPTED, reason))
+
+    def _kill(self) -> None:
+        # The first rank is not reaped before this, so its process group id cannot be another's by now.
+        if self._processes and self._processes[0].returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._processes[0].pid, signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+        for reader in self._readers:
+            reader.join(timeout=5)
+
+    def _log_file(self, rank: int) -> Path:
+        return self._folder / ("train.log" if rank == 0 else f"train.rank{rank}.log")
+
+    def _tail(self, rank: int) -> str:
+        with self._log_file(rank).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - LOG_TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+
+    def log(self) -> str:
+        """The last lines of every rank's output, one rank after the other."""
+        tails = {rank: self._tail(rank) for rank in range(len(self._processes))}
+        if len(tails) == 1:
+            return tails[0]
+        return "\n".join(f"[rank {rank}]\n{tail}" for rank, tail in tails.items())
+
+
+def _search_path(interpreter: str) -> str:
+    """PATH with the interpreter's own tools first: optimum-habana asks the `pip` that it finds for Gaudi's version."""
+    own = [str(Path(interpreter).parent)] if Path(interpreter).is_absolute() else []
+    return os.pathsep.join([*own, *filter(None, [os.environ.get("PATH")])])
+
+
+def rank_environment(
+    inherited: Mapping[str, str], rank: int, ranks: int, master_port: int, threads: int
+) -> dict[str, str]:
+    """A rank's environment, read by torch and optimum-habana alike.
+
+    Threads are the same for one rank and for many; the tracking server's credentials stay with the driver.
+    """
+    kept = {name: value for name, value in inherited.items() if not name.startswith("MLFLOW_")}
+    # A checkout goes along to another interpreter; a site-packages folder would bring its neighbours with it.
+    own = [] if PACKAGE_FOLDER.parent.name in ("site-packages", "dist-packages") else [str(PACKAGE_FOLDER.parent)]
+    search_path = [*own, *filter(None, [kept.get("PYTHONPATH")])]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(search_path),
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(master_port),
+    }
+
+
+def _exit_status(process: subprocess.Popen[bytes]) -> int | None:
+    """Exit status of a process, minus the signal if one ended it, None while it runs; does not reap it."""
+    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def _error_line(log: str) -> str:
+    """The last line that names an exception, else the last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if EXCEPTION_LINE.match(line)), lines[-1] if lines else "")
+
+
+def _kernel_oom_kills() -> int:
+    """Processes that the kernel has ended for want of memory since the host started; 0 where it does not say."""
+    try:
+        counters = Path("/proc/vmstat").read_text().split()
+    except OSError:
+        return 0
+    return int(counters[counters.index("oom_kill") + 1]) if "oom_kill" in counters else 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,54 @@
+"""Has the nodes of a cluster, or this host alone, look at themselves for `doctor`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridgetower_ray.cluster import connection as cluster
+from bridgetower_ray.doctor.facts import NodeFacts, node_facts
+from bridgetower_ray.doctor.hardware import local_resources
+from bridgetower_ray.doctor.judgement import Node
+from bridgetower_ray.sweep.accelerators import count_devices
+from bridgetower_ray.sweep.plan import Plan, lay_out
+from bridgetower_ray.sweep.spec import SweepSpec
+
+HEAD_RESOURCE = "node:__internal_head__"  # Ray's own mark of the head
+
+
+def look_at_this_host(spec: SweepSpec | None) -> tuple[list[Node], Plan | None]:
+    """This host as a cluster of one, without Ray."""
+    declared = local_resources()
+    facts = node_facts(_interpreter_for(declared, spec))
+    resources = {"CPU": facts.cpus, "GPU": count_devices(facts.devices, "GPU"), **declared}
+    return [Node(facts.host, resources, facts, head=True)], lay_out(spec, [resources]) if spec else None
+
+
+def look_at_cluster(address: str, spec: SweepSpec | None) -> tuple[list[Node], Plan | None]:
+    """Every node of the cluster at `address`, each asked once."""
+    with cluster.connected(address):
+        described = {node["NodeID"]: node for node in cluster.living_nodes()}
+        arguments = {key: (_interpreter_for(node["Resources"], spec),) for key, node in described.items()}
+        plan = lay_out(spec, cluster.inventory()) if spec else None
+        answers = cluster.ask_every_node(node_facts, arguments)
+        return [_node(described[key], answer) for key, answer in answers.items()], plan
+
+
+def _node(described: Mapping[str, Any], answer: NodeFacts | Exception) -> Node:
+    address, declared = described["NodeManagerAddress"], described["Resources"]
+    facts = answer if isinstance(answer, NodeFacts) else _reason(answer)
+    host = f"{facts.host} ({address})" if isinstance(facts, NodeFacts) else address
+    return Node(host, declared, facts, head=HEAD_RESOURCE in declared)
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _interpreter_for(declared: Mapping[str, float], spec: SweepSpec | None) -> str | None:
+    """The interpreter that the sweep names for what a node declares, the CPU's only where it declares no device."""
+    if spec is None:
+        return None
+    there = [name for name in spec.accelerator_names if declared.get(spec.accelerator(name).marker, 0) > 0]
+    with_devices = [name for name in there if spec.accelerator(name).ray_resource]
+    settings = [spec.accelerators[name] for name in with_devices or there if name in spec.accelerators]
+    return next((one.python for one in settings if one.python), None)

@@ -1,0 +1,143 @@
+"""One trial on its node, as a Tune trainable: prepares the node, then reports what its ranks say."""
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ray
+from ray import tune
+
+from bridgetower_ray.cluster.connection import first_fingerprint
+from bridgetower_ray.cluster.supervision import ProcessGroup
+from bridgetower_ray.data.preparation import Prepared
+from bridgetower_ray.doctor.hardware import system_sample
+from bridgetower_ray.doctor.software import source_hash
+from bridgetower_ray.sweep.outcomes import Kind, Outcome
+from bridgetower_ray.training.job import Job
+
+REPORT_SECONDS = 2.0
+SYSTEM_SAMPLE_SECONDS = 10.0
+PREPARE = ("-m", "bridgetower_ray.training.prepare")
+TRAIN = ("-m", "bridgetower_ray.training")
+
+
+class TrialActor(tune.Trainable):
+    """Each `step` reports the events of up to two seconds; the last one carries the outcome and the log.
+
+    A training that fails is a result like another, not an error: Tune's errors are left to actors and nodes
+    that die. The actor is used again for the next trial; nothing of a training lives in it, but what its node has
+    ready it knows.
+    """
+
+    _ready: ClassVar[dict[str, Prepared]] = {}
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take the trial that the driver sent."""
+        told = config["trial"]
+        self._job = Job.model_validate_json(told["job"])
+        self._worker = tuple(told.get("worker", TRAIN))
+        self._claim, self._source = told.get("claim"), told.get("source")
+        self._folder = Path(tempfile.mkdtemp(prefix="bridgetower-ray-trial-"))
+        self._group: ProcessGroup | None = None
+        self._said_prepared: Any = None
+        ready = self._ready.get(_preparation(self._job))
+        self._job = self._job if ready is None else self._job.model_copy(update={"prepared": ready})
+        self._preparing = ready is None
+        self._started = self._sampled = time.monotonic()
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Be the actor of another trial."""
+        self.cleanup()
+        self.setup(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Report what the processes said since the last report."""
+        if self._source not in (None, source_hash()):
+            return self._report([], Outcome(Kind.FAILED, f"node {_node()} has another state of bridgetower-ray"))
+        if self._group is None:
+            self._group = self._start()
+        events = self._group.wait(REPORT_SECONDS)
+        for event in events:
+            self._said_prepared = event.get("prepared", self._said_prepared)
+        outcome = self._group.outcome
+        if outcome is None:
+            return self._report(events)
+        if self._preparing and outcome.kind is Kind.MEASURED:
+            return self._report([], self._take_prepared())
+        return self._report(events, outcome)
+
+    def _start(self) -> ProcessGroup:
+        cell = self._job.trial.cell
+        file = self._folder / "trial.json"
+        file.write_text(self._job.model_dump_json())
+        module = PREPARE if self._preparing else self._worker
+        return ProcessGroup(
+            [self._job.trial.python or sys.executable, *module, str(file)],
+            ranks=1 if self._preparing else cell.devices,
+            folder=self._folder,
+            threads_per_rank=cell.training.cpu_threads_per_rank,
+            timeout_seconds=None if self._preparing else cell.measure.timeout_minutes * 60,
+        )
+
+    def _take_prepared(self) -> Outcome | None:
+        """Go on to the training; an outcome if the node's data are not those of the other nodes."""
+        if self._said_prepared is None:
+            return Outcome(Kind.FAILED, "the preparation ended without saying what is ready")
+        ready = Prepared.model_validate_json(json.dumps(self._said_prepared))
+        if self._claim and (reason := _other_data(self._claim, ready.fingerprint)):
+            return Outcome(Kind.FAILED, reason)
+        self._ready[_preparation(self._job)] = ready
+        self._job = self._job.model_copy(update={"prepared": ready})
+        self._preparing, self._group = False, None
+        return None
+
+    def _report(self, events: list[dict[str, Any]], outcome: Outcome | None = None) -> dict[str, Any]:
+        report: dict[str, Any] = {
+            "phase": "preparing" if self._preparing else "training",
+            "node": _node(),
+            "events": events + self._system_events(),
+        }
+        if outcome is not None:
+            report["outcome"] = {"kind": str(outcome.kind), "reason": outcome.reason}
+            report["log"] = self._group.log() if self._group else ""
+            report["done"] = True
+        return report
+
+    def _system_events(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
+        if now - self._sampled < SYSTEM_SAMPLE_SECONDS:
+            return []
+        self._sampled = now
+        return [{"event": "system", "seconds": now - self._started, **system_sample()}]
+
+    def cleanup(self) -> None:
+        """End every process of the trial and remove its folder."""
+        if self._group is not None:
+            self._group.stop("the trial was stopped")
+            self._group = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _preparation(job: Job) -> str:
+    """What decides which preparation a trial needs of its node."""
+    cell = job.trial.cell
+    parts = (job.base_folder, job.trial.python, cell.model, cell.dataset.model_dump_json(), cell.prepared_images)
+    return json.dumps(parts)
+
+
+def _node() -> str:
+    address: str = ray.util.get_node_ip_address()
+    return address
+
+
+def _other_data(claim: str, fingerprint: str) -> str:
+    """How this node's data differ from those that the sweep run goes by; empty if they do not."""
+    first, node = first_fingerprint(claim, fingerprint, _node())
+    if fingerprint == first:
+        return ""
+    return f"the data on node {_node()} (fingerprint {fingerprint}) are not those on node {node} ({first})"

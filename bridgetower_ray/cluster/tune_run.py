@@ -1,0 +1,181 @@
+"""The Tune run: one Tuner over all trials, each asking for its accelerator's resources."""
+
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from bridgetower_ray.cluster.connection import inventory
+from bridgetower_ray.cluster.trial_actor import TrialActor
+from bridgetower_ray.store.recorder import Recorder
+from bridgetower_ray.sweep.cells import Trial
+from bridgetower_ray.sweep.outcomes import Kind, Outcome
+from bridgetower_ray.sweep.plan import missing
+from bridgetower_ray.sweep.settings import SchedulingSettings
+from bridgetower_ray.training.job import Job
+
+QUIET_TUNE = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # MLflow knows what is done; Tune's own state is not used
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+LOOK_SECONDS = 2.0  # between two looks at the cluster's nodes
+
+
+def run_trials(
+    trials: Sequence[Trial],
+    base_folder: Path,
+    recorder: Recorder,
+    scheduling: SchedulingSettings,
+    how: Mapping[str, Any],
+) -> None:
+    """Run trials, as many at once as the cluster holds; every one ends up in the recorder.
+
+    Returns early, with the trials under way marked interrupted, on SIGINT or SIGTERM.
+
+    Args:
+        how: told to every trial's actor beside its job: `claim`, the name under which the nodes' data are held to
+            be the same; `source`, the hash of this package's source that the nodes must have; `worker`, what the
+            interpreter is to run instead of the training.
+    """
+    os.environ.update(QUIET_TUNE)
+    # Above the number of trials, or a slow pool fills the window of pending ones and the others idle.
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(len(trials) + 16)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # lost actors are told by the recorder, in one line
+    configs = [
+        {"index": index, "job": Job(trial=trial, base_folder=str(base_folder)).model_dump_json(), **how}
+        for index, trial in enumerate(trials)
+    ]
+    stranded = Stranded(trials, recorder, scheduling.node_wait_minutes * 60)
+    with tempfile.TemporaryDirectory(prefix="bridgetower-ray-tune-") as folder, _sigterm_as_sigint(recorder):
+        tuner = tune.Tuner(
+            tune.with_resources(TrialActor, lambda config: _resources(trials[config["trial"]["index"]])),
+            param_space={"trial": tune.grid_search(configs)},
+            tune_config=tune.TuneConfig(reuse_actors=True),
+            run_config=tune.RunConfig(
+                name="sweep",
+                storage_path=folder,
+                callbacks=[_Report(recorder), stranded],
+                stop=stranded.stopper,
+                failure_config=tune.FailureConfig(max_failures=scheduling.retries),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+                verbose=0,
+            ),
+        )
+        tuner.fit()
+    stranded.give_up()
+    recorder.save_under_way("the sweep was stopped")  # all of it, before the store is asked about any
+    recorder.interrupt("the sweep was stopped")
+
+
+def _resources(trial: Trial) -> tune.PlacementGroupFactory:
+    return tune.PlacementGroupFactory([dict(trial.resources)])
+
+
+class _Report(tune.Callback):
+    """Hands what Tune hears to the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune pickles its callbacks to restore from, and this product restores from MLflow."""
+        return {}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._recorder.began(_index(trial))
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        self._recorder.heard(_index(trial), result)
+        if "outcome" in result:
+            outcome = Outcome(Kind(result["outcome"]["kind"]), result["outcome"]["reason"])
+            self._recorder.finished(_index(trial), outcome, result["log"])
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._recorder.lost(_index(trial), _infrastructure_fault(trial))
+
+
+def _index(trial: Any) -> int:
+    return int(trial.config["trial"]["index"])
+
+
+def _infrastructure_fault(trial: Any) -> str:
+    """Why Tune gave a trial up: its actor or its node died, or its code raised."""
+    try:
+        error = trial.get_error()
+    except (OSError, ValueError, EOFError):
+        error = None
+    lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
+    return f"the trial's actor or node was lost: {lines[0]}" if lines else "the trial's actor or node was lost"
+
+
+class Stranded(tune.Callback):
+    """Ends a sweep of which only trials are left that no node can hold, nor any that is to come, after a wait."""
+
+    def __init__(self, trials: Sequence[Trial], recorder: Recorder, wait_seconds: float) -> None:
+        self._trials, self._recorder, self._wait_seconds = trials, recorder, wait_seconds
+        self._since: float | None = None
+        self._looked = float("-inf")
+        self._lacking: dict[int, str] = {}
+        self.stopper = _Stopper()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        now = time.monotonic()
+        if self.stopper.stop or now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        self._lacking = {} if any(trial.status == "RUNNING" for trial in trials) else self._what_is_lacking(trials)
+        self._since = (self._since or now) if self._lacking else None
+        self.stopper.stop = self._since is not None and now - self._since >= self._wait_seconds
+
+    def _what_is_lacking(self, trials: list[Any]) -> dict[int, str]:
+        """By index what each trial that is left lacks; empty if one of them can be held."""
+        left = [_index(trial) for trial in trials if not trial.is_finished()]
+        nodes = inventory()
+        lacking = {index: missing(self._trials[index].resources, nodes) for index in left}
+        return lacking if all(lacking.values()) else {}
+
+    def give_up(self) -> None:
+        """Record the trials that the sweep was ended without, if it was."""
+        if self.stopper.stop:
+            for index, what in self._lacking.items():
+                self._recorder.lost(index, f"{what}; none came within {self._wait_seconds / 60:g} minutes")
+
+
+class _Stopper(tune.Stopper):
+    def __init__(self) -> None:
+        self.stop = False
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.stop
+
+
+@contextmanager
+def _sigterm_as_sigint(recorder: Recorder) -> Iterator[None]:
+    """Stop on SIGTERM as on Ctrl-C, which Tune knows how to do, with all that was measured on the disk first."""
+
+    def interrupt(*_: object) -> None:
+        recorder.save_under_way("the sweep was stopped")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,1 @@
+"""Looking at hosts: their devices, software and neighbours, and what is wrong with them. Knows no Ray or MLflow."""

@@ -1,0 +1,104 @@
+"""What one node is: its devices, its software, its room. Found out on the node itself."""
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+from pydantic import Field
+
+from bridgetower_ray.cluster.supervision import rank_environment
+from bridgetower_ray.data.cache import cache_root
+from bridgetower_ray.doctor.hardware import cpu_model, devices, driver_version
+from bridgetower_ray.doctor.neighbours import foreign_device_processes
+from bridgetower_ray.doctor.software import library_versions, source_hash
+from bridgetower_ray.sweep.settings import Strict
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where torch's loaders put their batches
+INTERPRETER_SECONDS = 120.0
+
+
+class Interpreter(Strict):
+    """What the interpreter that runs the training has, and which packages it lacks.
+
+    `error` says why that could not be found out.
+    """
+
+    executable: str
+    error: str = ""
+    python: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    torch: str = ""
+    torch_error: str = ""
+    torch_cuda: str | None = None
+    torch_devices: int = 0
+    media_pipeline_error: str = ""
+
+
+class NodeFacts(Strict):
+    """A node as it found itself. Sizes are in bytes; `devices` names each device, empty for an unknown one."""
+
+    host: str
+    python: str
+    ray: str
+    source: str
+    devices: tuple[str, ...]
+    driver: str | None
+    cpus: int
+    cpu_model: str
+    memory_available: int
+    disk_free: int
+    shared_memory: int
+    device_processes: tuple[str, ...]
+    nvidia_container: str
+    interpreter: Interpreter
+
+
+def node_facts(python: str | None = None) -> NodeFacts:
+    """Look at this host.
+
+    Args:
+        python: the interpreter that trains here; this process's own by default.
+    """
+    cache = cache_root()
+    existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    return NodeFacts(
+        host=socket.gethostname(),
+        python=platform.python_version(),
+        ray=library_versions().get("ray", ""),
+        source=source_hash(),
+        devices=tuple(devices()),
+        driver=driver_version(),
+        cpus=psutil.cpu_count() or 1,
+        cpu_model=cpu_model() or "",
+        memory_available=psutil.virtual_memory().available,
+        disk_free=shutil.disk_usage(existing).free,
+        shared_memory=shutil.disk_usage(SHARED_MEMORY).total if SHARED_MEMORY.exists() else 0,
+        device_processes=foreign_device_processes(),
+        nvidia_container=os.environ.get("NVIDIA_PYTORCH_VERSION", ""),
+        interpreter=_interpreter(python or sys.executable),
+    )
+
+
+def _interpreter(python: str) -> Interpreter:
+    command = [python, "-m", "bridgetower_ray.doctor.installed"]
+    environment = rank_environment(os.environ, rank=0, ranks=1, master_port=0, threads=1)
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=INTERPRETER_SECONDS
+        )
+        if done.returncode == 0:
+            return Interpreter.model_validate_json(done.stdout.splitlines()[-1])
+        error = (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]
+    except OSError as failure:
+        error = f"cannot be started: {failure.strerror}"
+    except (IndexError, ValueError):
+        error = "did not say what it has"
+    except subprocess.TimeoutExpired:
+        error = f"did not answer within {INTERPRETER_SECONDS:g} s"
+    return Interpreter(executable=python, error=error)

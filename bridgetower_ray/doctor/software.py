@@ -1,0 +1,56 @@
+"""Which code and which library versions are at work: what must be alike for results to be put side by side."""
+
+import hashlib
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+PACKAGES = (
+    "torch", "transformers", "accelerate", "optimum-habana", "habana-torch-plugin", "datasets", "tokenizers",
+    "pillow", "numpy", "pyarrow", "ray", "mlflow",
+)  # fmt: skip
+PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the packages that matter and are installed, and Python's; without importing any."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+@cache
+def source_hash() -> str:
+    """12 hex digits of this package's source, which tell two states of the code apart with or without git."""
+    digest = hashlib.sha256()
+    for file in sorted(PACKAGE_FOLDER.rglob("*.py")):
+        digest.update(file.relative_to(PACKAGE_FOLDER).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def git_commit() -> str | None:
+    """The commit this package is checked out at, with `+changes` if it is edited; None outside a checkout."""
+    git = shutil.which("git")
+    if git is None or not (PACKAGE_FOLDER.parent / ".git").exists():
+        return None
+    commit = _git(git, "rev-parse", "--short=12", "HEAD")
+    edited = _git(git, "status", "--porcelain", "--", str(PACKAGE_FOLDER))
+    return f"{commit}+changes" if commit and edited else commit or None
+
+
+def _git(git: str, *arguments: str) -> str:
+    done = subprocess.run([git, "-C", str(PACKAGE_FOLDER), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def stack() -> dict[str, str]:
+    """What a sweep run must keep from its first trial to its last."""
+    return {"bridgetower-ray source": source_hash(), **library_versions()}

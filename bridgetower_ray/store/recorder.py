@@ -1,0 +1,260 @@
+"""Turns what trials say into records: kept on disk, written to the store, shown as progress."""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from bridgetower_ray.cluster.progress import SweepProgress, TrialProgress, View
+from bridgetower_ray.report.diagnosis import flags, takes_turns, verdict
+from bridgetower_ray.store.redaction import redact
+from bridgetower_ray.store.spool import Spool
+from bridgetower_ray.store.tracking import HEADLINE, StoreUnavailable, Tracking
+from bridgetower_ray.sweep.cells import MEDIA_LOADER, Trial
+from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
+from bridgetower_ray.sweep.sweep_run import SweepRun, TrialRecord
+
+AWAY_SECONDS = 30.0  # how long a store that did not answer is left alone
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class _Attempt:
+    """A trial that is under way, with all that it has said."""
+
+    progress: TrialProgress
+    record: TrialRecord
+    run_id: str | None = None
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    environment: dict[str, Any] | None = None
+    measured: dict[str, Any] | None = None
+    system: list[dict[str, Any]] = field(default_factory=list)
+    node: str = ""
+
+
+class Recorder:
+    """Hears the trials of one sweep run; the only one who writes to the store while it runs."""
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        sweep_run: SweepRun,
+        tracking: Tracking,
+        experiment_id: str,
+        spool: Spool,
+        view: View,
+    ) -> None:
+        self._trials, self._sweep_run = trials, sweep_run
+        self._tracking, self._experiment_id, self._spool, self._view = tracking, experiment_id, spool, view
+        self._attempts: dict[int, _Attempt] = {}
+        self._progress = SweepProgress(len(trials))
+        self._store_away_until = 0.0
+        self.ended: dict[int, Outcome] = {}
+        self.unkept: list[str] = []
+
+    def began(self, index: int) -> None:
+        """Trial `index` begins, perhaps again after its node was lost."""
+        if index in self._attempts:
+            self._keep(self._attempts.pop(index), Outcome(Kind.FAILED, "its actor or node was lost; it began again"))
+        trial = self._trials[index]
+        one = TrialProgress(trial)
+        now = _now_ms()
+        record = TrialRecord(
+            sweep_run=self._sweep_run,
+            trial=trial,
+            started_ms=now,
+            ended_ms=now,
+            outcome=Outcome(Kind.RUNNING),
+        )
+        attempt = _Attempt(one, record)
+        # Where the store does not answer, the run is opened when its record is written.
+        attempt.run_id = self._ask_store(lambda: _start_run(self._tracking, self._experiment_id, record))
+        self._attempts[index] = attempt
+        self._progress.running[index] = one
+        self._view.trial_began(self._progress, one)
+
+    def heard(self, index: int, report: Mapping[str, Any]) -> None:
+        """Trial `index` reports events."""
+        attempt = self._attempts.get(index)
+        if attempt is None:
+            return  # it has its outcome
+        attempt.progress.phase = attempt.progress.phase if report["events"] else report["phase"]
+        attempt.progress.node = attempt.node = report["node"]
+        for event in report["events"]:
+            self._take(attempt, dict(event))
+        self._view.moved(self._progress, attempt.progress)
+
+    def _take(self, attempt: _Attempt, event: dict[str, Any]) -> None:
+        match event.pop("event", None):
+            case "phase":
+                attempt.progress.phase = event["phase"]
+            case "environment":
+                attempt.environment = event
+            case "steps":
+                attempt.steps += event["steps"]
+                _show_steps(attempt.progress, event, attempt.steps)
+            case "measured":
+                attempt.measured = event
+            case "ceilings":
+                attempt.measured = {**(attempt.measured or {}), **event}
+            case "system":
+                attempt.system.append(event)
+
+    def finished(self, index: int, outcome: Outcome, log: str = "") -> None:
+        """Trial `index` has its outcome: put it on disk, then into the store."""
+        attempt = self._attempts.pop(index)
+        outcome = by_what_was_measured(outcome, attempt.measured)
+        if outcome.kind is Kind.MEASURED and (other := _other_loader(attempt)):
+            outcome, attempt.measured = Outcome(Kind.FAILED, other), None
+        if attempt.progress.trial.rehearsal:
+            outcome, attempt.measured = _as_rehearsed(outcome, attempt.measured)
+        self._keep(attempt, outcome, log)
+        self.ended[index] = outcome
+        self._progress.running.pop(index, None)
+        self._progress.ended += 1
+        self._progress.measured += outcome.kind in (Kind.MEASURED, Kind.REHEARSED)
+        figure = (attempt.measured or {}).get(HEADLINE) if outcome.kind is Kind.MEASURED else None
+        self._view.trial_ended(self._progress, attempt.progress, outcome, figure)
+
+    def _keep(self, attempt: _Attempt, outcome: Outcome, log: str = "") -> None:
+        """Put what an attempt left on the disk, then into the store; one of the two is enough to lose nothing."""
+        record = _record(attempt, outcome, log)
+        on_disk = self._spooled(record)
+        if not on_disk:
+            self._store_away_until = 0.0  # the store is all that is left to try
+        if not self._written(record, attempt.run_id) and not on_disk:
+            self.unkept.append(record.trial.name)
+
+    def _spooled(self, record: TrialRecord) -> bool:
+        try:
+            self._spool.save(record)
+        except OSError:
+            return False  # a full disk; the store may take it all the same
+        return True
+
+    def lost(self, index: int, reason: str) -> None:
+        """The actor or node of trial `index` is gone for good; a result that it gave before stands."""
+        if index in self.ended:
+            return
+        if index not in self._attempts:
+            self.began(index)
+        self.finished(index, Outcome(Kind.FAILED, reason))
+
+    def interrupt(self, reason: str) -> None:
+        """End what is still under way as interrupted."""
+        for index in list(self._attempts):
+            self.finished(index, Outcome(Kind.INTERRUPTED, reason))
+
+    def save_under_way(self, reason: str) -> None:
+        """Put on the disk, at once, what the trials under way have left: the driver may have seconds to live."""
+        measuring = [one for one in self._attempts.values() if not one.progress.trial.rehearsal]
+        for attempt in measuring:
+            self._spooled(_record(attempt, by_what_was_measured(Outcome(Kind.INTERRUPTED, reason), attempt.measured)))
+
+    def _written(self, record: TrialRecord, run_id: str | None) -> bool:
+        def write() -> bool:
+            self._tracking.write(run_id or open_run(self._tracking, self._experiment_id, record), record)
+            return True
+
+        if not self._ask_store(write):
+            return False  # it waits in the spool
+        with contextlib.suppress(OSError):  # what stays on a faulty disk is written again, which changes nothing
+            self._spool.remove(record)
+        return True
+
+    def _ask_store(self, call: Callable[[], Answer]) -> Answer | None:
+        """What the store answers; None, at once, for a while after it did not, so that the trials are heard."""
+        if time.monotonic() < self._store_away_until:
+            return None
+        try:
+            return call()
+        except StoreUnavailable:
+            self._store_away_until = time.monotonic() + AWAY_SECONDS
+            return None
+
+
+def _record(attempt: _Attempt, outcome: Outcome, log: str = "") -> TrialRecord:
+    return attempt.record.model_copy(
+        update={
+            "outcome": Outcome(outcome.kind, redact(outcome.reason)),
+            "ended_ms": _now_ms(),
+            "node": attempt.node,
+            "environment": attempt.environment,
+            "measured": attempt.measured,
+            "steps": tuple(attempt.steps),
+            "system": tuple(attempt.system),
+            "verdict": _verdict(attempt),
+            "flags": _flags(attempt),
+            "log": log,
+        }
+    )
+
+
+def replay(tracking: Tracking, experiment_id: str, spool: Spool) -> tuple[int, int]:
+    """Write what waits in the spool; returns how many records were written and how many wait on.
+
+    A store that does not answer is not asked again for the others: each would take as long.
+    """
+    records = list(spool.waiting())
+    for written, record in enumerate(records):
+        try:
+            tracking.write(open_run(tracking, experiment_id, record), record)
+        except StoreUnavailable:
+            return written, len(records) - written
+        spool.remove(record)
+    return len(records), 0
+
+
+def open_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:
+    """The MLflow run of a record, opened if its attempt has none yet."""
+    existing = tracking.find_attempt(experiment_id, record.attempt)
+    return existing or _start_run(tracking, experiment_id, record)
+
+
+def _start_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:
+    return tracking.start(experiment_id, record.sweep_run.id, record.trial, record.attempt, record.started_ms)
+
+
+def _other_loader(attempt: _Attempt) -> str:
+    """How the loader that was at work is not the one that was asked for; empty if it is."""
+    trial = attempt.progress.trial
+    used = (attempt.environment or {}).get("effective", {}).get("loader")
+    if trial.rehearsal or not trial.cell.training.mediapipe_dataloader or used == MEDIA_LOADER:
+        return ""
+    return f"mediapipe_dataloader was asked for, but {used or 'nothing that is known'} loaded"
+
+
+def _as_rehearsed(outcome: Outcome, measured: Mapping[str, Any] | None) -> tuple[Outcome, dict[str, Any]]:
+    """Under names of their own, so that nothing can take a rehearsal's figures for measurements."""
+    figures = {f"rehearsal_{name}": value for name, value in (measured or {}).items()}
+    return (Outcome(Kind.REHEARSED) if outcome.kind is Kind.MEASURED else outcome), figures
+
+
+def _verdict(attempt: _Attempt) -> str | None:
+    figures, environment = attempt.measured or {}, attempt.environment or {}
+    training = attempt.progress.trial.cell.training
+    if HEADLINE not in figures or "asynchronous" not in environment:
+        return None
+    turns = takes_turns(training.dataloader_num_workers, environment["asynchronous"], training.mediapipe_dataloader)
+    ceilings = (figures.get("compute_ceiling_samples_per_second"), figures.get("loader_ceiling_samples_per_second"))
+    return verdict(figures[HEADLINE], *ceilings, turns)
+
+
+def _flags(attempt: _Attempt) -> tuple[str, ...]:
+    cell, usable = attempt.progress.trial.cell, (attempt.environment or {}).get("cpus_usable")
+    return flags(attempt.measured, cell.steady_window_steps, cell.wanted_cpus, usable) if attempt.measured else ()
+
+
+def _show_steps(progress: TrialProgress, event: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
+    """Steps so far, and the pace of the last ten for all ranks."""
+    progress.step, progress.total_steps = steps[-1]["step"], event["total_steps"]
+    recent = steps[-10:]
+    seconds = sum(step["seconds"] for step in recent)
+    samples = sum(step["samples"] for step in recent) * progress.trial.cell.devices
+    progress.phase = "warm-up" if steps[-1]["warmup"] else "measuring"
+    progress.samples_per_second = samples / seconds if seconds else None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

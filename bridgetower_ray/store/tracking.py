@@ -1,0 +1,350 @@
+"""All of MLflow: one writer and one reader. Nothing else in this package knows that results live there."""
+
+import io
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pyarrow
+import pyarrow.parquet
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+from bridgetower_ray.errors import BridgetowerRayError, UsageError
+from bridgetower_ray.store.redaction import redact
+from bridgetower_ray.sweep.cells import Trial
+from bridgetower_ray.sweep.outcomes import Kind, Outcome
+from bridgetower_ray.sweep.sweep_run import SweepRun, TrialRecord
+
+HEADLINE = "train_samples_per_second"  # logged first: MLflow's compare page opens on the first metric
+STATUS = {Kind.MEASURED: "FINISHED", Kind.REHEARSED: "FINISHED", Kind.INTERRUPTED: "KILLED"}
+LOG_BATCH_METRICS = 1000  # MLflow's limit for one call
+LOG_BATCH_PARAMS = 100
+PARAM_LENGTH = 6000
+TAG_LENGTH = 5000
+NOTE_LENGTH = 15_000  # of an experiment's description; MLflow cuts tags at 20,000
+PAGE = 500
+# MLflow's own patience with a server that is away is minutes a call, in which the driver would hear no trial.
+PATIENCE = {
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
+
+
+class StoreUnavailable(BridgetowerRayError):
+    """The tracking store did not take what it was given; what was measured is to be kept elsewhere meanwhile."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One MLflow run, as read."""
+
+    run_id: str
+    status: str
+    start_ms: int
+    end_ms: int | None
+    tags: Mapping[str, str]
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+
+
+def default_uri(folder: Path) -> str:
+    """`MLFLOW_TRACKING_URI`, or a SQLite file in `folder`."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
+
+
+def local_store_file(uri: str) -> Path | None:
+    """The file of a SQLite store, None for any other."""
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+class Tracking:
+    """The store, as a sweep sees it."""
+
+    def __init__(self, uri: str) -> None:
+        """Connect, creating a SQLite store that is not there yet.
+
+        Raises:
+            UsageError: the store cannot be reached or opened.
+        """
+        for setting, value in PATIENCE.items():
+            os.environ.setdefault(setting, value)
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        self.uri = uri
+        with _few_retries():
+            try:
+                self._client = mlflow.MlflowClient(uri)
+                self._client.search_experiments(max_results=1)
+            except Exception as error:
+                raise UsageError(f"tracking store {redact(uri)}: {_one_line(error)}") from None
+
+    def experiment_names(self) -> list[str]:
+        """The experiments that there are, newest first."""
+        with _unavailable():
+            return [experiment.name for experiment in self._client.search_experiments()]
+
+    def experiment_id(self, name: str) -> str | None:
+        """The experiment of that name, None if there is none."""
+        with _unavailable():
+            found = self._client.get_experiment_by_name(name)
+        if found is not None and found.lifecycle_stage != "active":
+            raise UsageError(f"the MLflow experiment {name!r} has been deleted; restore it, or rename the sweep")
+        return None if found is None else str(found.experiment_id)
+
+    def create_experiment(self, name: str) -> str:
+        """The experiment of that name, created if there is none."""
+        existing = self.experiment_id(name)
+        if existing is not None:
+            return existing
+        file = local_store_file(self.uri)
+        location = (file.parent / "mlruns").resolve().as_uri() if file else None
+        with _unavailable():
+            return str(self._client.create_experiment(name, artifact_location=location))
+
+    def present(self, experiment_id: str, description: str, views: Mapping[str, str]) -> None:
+        """Give an experiment its description, in Markdown, and its prepared views."""
+        with _unavailable():
+            tags = {"mlflow.note.content": redact(description)[:NOTE_LENGTH], **views}
+            for name, value in tags.items():
+                self._client.set_experiment_tag(experiment_id, name, value)
+
+    def start(self, experiment_id: str, sweep_run: str, trial: Trial, attempt: str, started_ms: int) -> str:
+        """Open the run of a trial that begins; returns its id."""
+        tags = {
+            "mlflow.runName": trial.name,
+            "sweep_run": sweep_run,
+            "cell_id": trial.cell.cell_id,
+            "repeat": str(trial.repeat),
+            "setting": trial.setting,
+            "attempt": attempt,
+            "outcome": str(Kind.RUNNING),
+        }
+        with _unavailable():
+            run = self._client.create_run(experiment_id, start_time=started_ms, tags=tags)
+            return str(run.info.run_id)
+
+    def find_attempt(self, experiment_id: str, attempt: str) -> str | None:
+        """The run that an attempt has opened already."""
+        with _unavailable():
+            runs = self._client.search_runs([experiment_id], f"tags.attempt = '{attempt}'", max_results=1)
+            return str(runs[0].info.run_id) if runs else None
+
+    def write(self, run_id: str, record: TrialRecord) -> None:
+        """Fill a run with all that a record holds and close it. Writing a record again changes nothing."""
+        with _unavailable():
+            metrics, params = _metrics(record), _params(record)
+            for start in range(0, len(params), LOG_BATCH_PARAMS):
+                self._client.log_batch(run_id, params=params[start : start + LOG_BATCH_PARAMS])
+            for start in range(0, len(metrics), LOG_BATCH_METRICS):
+                self._client.log_batch(run_id, metrics=metrics[start : start + LOG_BATCH_METRICS])
+            self._log_artifacts(run_id, record)
+            self._client.log_batch(run_id, tags=_judgement_tags(record) + _source_tags(record))
+            self._log_data_set(run_id, record)
+            self._close(run_id, record.outcome, record.ended_ms)
+
+    def _log_data_set(self, run_id: str, record: TrialRecord) -> None:
+        """So that MLflow's own data set column and filter know what a run was trained on."""
+        data = (record.environment or {}).get("data")
+        if data is None:
+            return
+        source = json.dumps(record.trial.cell.dataset.model_dump(exclude_none=True))
+        profile = json.dumps({"samples": data["samples"], "samples_left_out": data["samples_left_out"]})
+        name = record.trial.cell.dataset.path
+        data_set = Dataset(name, data["fingerprint"], "bridgetower-ray", source, profile=profile)
+        self._client.log_inputs(run_id, [DatasetInput(data_set, [InputTag("mlflow.data.context", "training")])])
+
+    def _log_artifacts(self, run_id: str, record: TrialRecord) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "sweep.json").write_text(redact(record.sweep_run.model_dump_json(indent=2)))
+            (folder / "trial.json").write_text(redact(_trial_file(record)))
+            (folder / "train.log").write_text(redact(record.log))
+            if record.environment is not None:
+                (folder / "environment.json").write_text(redact(json.dumps(record.environment, indent=2)))
+            if record.steps:
+                pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(record.steps)), folder / "steps.parquet")
+            self._client.log_artifacts(run_id, str(folder))
+
+    def _close(self, run_id: str, outcome: Outcome, ended_ms: int) -> None:
+        self._client.log_batch(run_id, tags=_outcome_tags(outcome))
+        self._client.set_terminated(run_id, STATUS.get(outcome.kind, "FAILED"), end_time=ended_ms)
+
+    def close_stale(self, experiment_id: str, sweep_run: str, ended_ms: int) -> int:
+        """Close runs that a driver left running when it died; returns how many. Hold the sweep's lock."""
+        with _unavailable():
+            stale = [run for run in self._runs(experiment_id, sweep_run) if run.status == "RUNNING"]
+            for run in stale:
+                self._close(run.run_id, Outcome(Kind.INTERRUPTED, "its driver died"), ended_ms)
+            return len(stale)
+
+    def newest_sweep_run(self, experiment_id: str) -> str | None:
+        """The sweep run that began last; None if the experiment holds none."""
+        with _unavailable():
+            condition, order = "tags.sweep_run LIKE '%'", ["attributes.start_time DESC"]
+            found = self._client.search_runs([experiment_id], condition, max_results=1, order_by=order)
+            return str(found[0].data.tags["sweep_run"]) if found else None
+
+    def sweep_run_ids(self, experiment_id: str) -> list[str]:
+        """Sweep runs of an experiment, newest first."""
+        with _unavailable():
+            runs = self._pages(experiment_id, "tags.sweep_run LIKE '%'")
+            return sorted({run.tags["sweep_run"] for run in runs}, reverse=True)
+
+    def runs(self, experiment_id: str, sweep_run: str) -> list[RunData]:
+        """All runs of a sweep run, oldest first."""
+        with _unavailable():
+            return self._runs(experiment_id, sweep_run)
+
+    def _runs(self, experiment_id: str, sweep_run: str) -> list[RunData]:
+        return sorted(self._pages(experiment_id, f"tags.sweep_run = '{sweep_run}'"), key=lambda run: run.start_ms)
+
+    def _pages(self, experiment_id: str, condition: str) -> Iterator[RunData]:
+        token = None
+        while True:
+            page = self._client.search_runs([experiment_id], condition, max_results=PAGE, page_token=token)
+            yield from (_run_data(run) for run in page)
+            token = page.token
+            if not token:
+                return
+
+    def describe(self, run_id: str) -> SweepRun:
+        """The sweep run that a run belongs to, as it was when the run was made."""
+        with tempfile.TemporaryDirectory() as folder, _unavailable():
+            file = self._client.download_artifacts(run_id, "sweep.json", folder)
+            return SweepRun.model_validate_json(Path(file).read_text())
+
+    def read_steps(self, run_id: str) -> pyarrow.Table:
+        """The raw steps of a run."""
+        with tempfile.TemporaryDirectory() as folder, _unavailable():
+            file = self._client.download_artifacts(run_id, "steps.parquet", folder)
+            return pyarrow.parquet.read_table(io.BytesIO(Path(file).read_bytes()))
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        raise StoreUnavailable(f"the tracking store did not answer: {_one_line(error)}") from error
+
+
+@contextmanager
+def _few_retries() -> Iterator[None]:
+    """Do not wait minutes to learn that an address is wrong."""
+    settings = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _one_line(error: Exception) -> str:
+    return redact((str(error).strip().splitlines() or [type(error).__name__])[0])[:300]
+
+
+def _run_data(run: Any) -> RunData:
+    return RunData(
+        run_id=run.info.run_id,
+        status=run.info.status,
+        start_ms=run.info.start_time,
+        end_ms=run.info.end_time,
+        tags=dict(run.data.tags),
+        params=dict(run.data.params),
+        metrics=dict(run.data.metrics),
+    )
+
+
+def _outcome_tags(outcome: Outcome) -> list[RunTag]:
+    return [RunTag("outcome", str(outcome.kind)), RunTag("reason", redact(outcome.reason)[:TAG_LENGTH])]
+
+
+def _judgement_tags(record: TrialRecord) -> list[RunTag]:
+    tags = {"verdict": record.verdict or "", "flags": "; ".join(record.flags), "node": record.node}
+    return [RunTag(name, redact(value)[:TAG_LENGTH]) for name, value in tags.items() if value]
+
+
+def _source_tags(record: TrialRecord) -> list[RunTag]:
+    """MLflow's columns for source and version."""
+    commit = (record.environment or {}).get("code_commit")
+    tags = {"mlflow.source.name": "bridgetower-ray run", "mlflow.source.type": "PROJECT"}
+    tags |= {"mlflow.source.git.commit": commit} if commit else {}
+    return [RunTag(name, value) for name, value in tags.items()]
+
+
+def _metrics(record: TrialRecord) -> list[Metric]:
+    """The headline first, then the other figures, then the steps as series under `step/`."""
+    figures = {name: value for name, value in (record.measured or {}).items() if isinstance(value, int | float)}
+    ordered = {HEADLINE: figures.pop(HEADLINE)} if HEADLINE in figures else {}
+    ordered |= figures
+    ordered["trial_seconds"] = (record.ended_ms - record.started_ms) / 1000
+    metrics = [Metric(name, float(value), record.ended_ms, 0) for name, value in ordered.items()]
+    for step in record.steps:
+        series = {"fetch_seconds": step["fetch_seconds"], "seconds": step["seconds"]}
+        series["samples_per_second"] = step["samples"] / step["seconds"] if step["seconds"] else 0.0
+        metrics += [Metric(f"step/{name}", value, record.ended_ms, step["step"]) for name, value in series.items()]
+    for sample in record.system:
+        values = {name: value for name, value in sample.items() if name != "seconds"}
+        metrics += [
+            Metric(f"system/{name}", value, record.ended_ms, int(sample["seconds"])) for name, value in values.items()
+        ]
+    return metrics
+
+
+def _params(record: TrialRecord) -> list[Param]:
+    """The axes under their bare names, as MLflow's compare page wants them; all else under a prefix."""
+    trial = record.trial
+    values: dict[str, Any] = {**trial.axes, "setting": trial.setting}
+    values |= {f"train.{name}": value for name, value in trial.cell.training.model_dump().items()}
+    values |= {f"measure.{name}": value for name, value in trial.cell.measure.model_dump().items()}
+    values |= {
+        "model.name": trial.cell.model,
+        "data.path": trial.cell.dataset.path,
+        "env.devices": trial.cell.devices,
+    }
+    for section, prefix in (("model", "model"), ("data", "data"), ("effective", "run"), ("versions", "env")):
+        found = (record.environment or {}).get(section, {})
+        values |= {f"{prefix}.{name}": value for name, value in found.items() if name != "left_out"}
+    values["data.left_out"] = _names_of_left_out(record) or None
+    for name in (
+        "host",
+        "cpu_model",
+        "cpus",
+        "cpus_usable",
+        "driver",
+        "torch_threads",
+        "code_commit",
+        "code_hash",
+    ):
+        if record.environment and name in record.environment:
+            values[f"env.{name}"] = record.environment[name]
+    if record.environment:
+        values["env.device_names"] = ", ".join(sorted(set(record.environment["devices"])))
+        values["env.asynchronous"] = record.environment["asynchronous"]
+    if trial.price_per_hour is not None:
+        values["env.price_per_hour"] = trial.price_per_hour
+    return [Param(name, redact(str(value))[:PARAM_LENGTH]) for name, value in values.items() if value is not None]
+
+
+def _names_of_left_out(record: TrialRecord) -> str:
+    data = (record.environment or {}).get("data", {})
+    return "; ".join(f"{one['name']} ({one['reason']})" for one in data.get("left_out", ()))
+
+
+def _trial_file(record: TrialRecord) -> str:
+    """The trial as `python -m bridgetower_ray.training` takes it, to be run again by hand anywhere."""
+    return json.dumps({"trial": record.trial.model_dump(mode="json"), "base_folder": "."}, indent=2)

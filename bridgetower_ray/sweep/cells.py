@@ -1,0 +1,177 @@
+"""A cell is one setting of the sweep, a trial one measurement of it: the values that travel between rooms."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+
+from bridgetower_ray.sweep.accelerators import Accelerator
+from bridgetower_ray.sweep.settings import (
+    HPU_SETTINGS,
+    AxisValue,
+    DatasetSettings,
+    MeasureSettings,
+    Strict,
+    TrainingSettings,
+)
+
+SHORT_NAMES = {
+    "per_device_train_batch_size": "batch",
+    "gradient_accumulation_steps": "accumulation",
+    "max_seq_length": "tokens",
+    "cpu_threads_per_rank": "threads",
+    "dataloader_num_workers": "workers",
+    "dataloader_prefetch_factor": "prefetch",
+    "dataloader_persistent_workers": "persistent",
+    "dataloader_pin_memory": "pinned",
+    "mediapipe_dataloader": "mediapipe",
+    "input_pipeline": "pipeline",
+    "multiprocessing_context": "context",
+    "use_lazy_mode": "lazy",
+    "sdp_on_bf16": "sdp bf16",
+}
+MEDIA_LOADER = "bridgetower_ray.data.mediapipe.MediaPipeLoader"  # what must be at work where it is asked for
+STAND_IN_LOADER = "stand-in"  # what a rehearsal has in its place
+MEDIA_PREFETCHED_BATCHES = 3  # the most that the media pipeline holds
+TORCH_PREFETCH_FACTOR = 2  # torch.utils.data.DataLoader's own, where workers are used
+
+
+class Cell(Strict):
+    """One setting, resolved: all that decides what is measured, and nothing that does not."""
+
+    accelerator: Accelerator
+    devices: int
+    model: str
+    dataset: DatasetSettings
+    training: TrainingSettings
+    measure: MeasureSettings
+
+    @cached_property
+    def cell_id(self) -> str:
+        """12 hex digits of what decides the measurement; the same on every machine.
+
+        Settings at their defaults are left out, so that a new setting does not rename old cells.
+        """
+        decisive = {
+            "accelerator": self.accelerator.name,
+            "device": self.accelerator.device,
+            "devices": self.devices,
+            "model": self.model,
+            "dataset": self.dataset.model_dump(exclude_defaults=True, exclude={"image_cache_limit_gib"}),
+            "training": self.training.model_dump(exclude_defaults=True),
+            "warmup_steps": self.measure.warmup_steps,
+        }
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def prepared_images(self) -> str:
+        """The form in which the node must have the images ready, beside the data set as it is."""
+        if self.training.mediapipe_dataloader:
+            return "jpeg"
+        return "resized" if self.training.input_pipeline == "cached" else ""
+
+    @property
+    def wanted_cpus(self) -> int:
+        """Processes that load or launch work at once: the ranks and their loaders' workers."""
+        return self.devices * (1 + self.training.dataloader_num_workers)
+
+    @property
+    def prefetched_batches(self) -> int:
+        """Batches that the loader's queues of one rank can hold."""
+        if self.training.mediapipe_dataloader:
+            return MEDIA_PREFETCHED_BATCHES
+        return self.training.dataloader_num_workers * (self.training.dataloader_prefetch_factor or 0)
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps before the window: as asked, but enough to drain queues that filled before the start."""
+        return max(self.measure.warmup_steps, self.prefetched_batches + 2)
+
+    @property
+    def steady_window_steps(self) -> int:
+        """A window shorter than this is flagged: what the queues held would show in its throughput."""
+        return 20 * self.prefetched_batches
+
+    @property
+    def total_batch(self) -> int:
+        """Samples of one optimizer step over all devices."""
+        return self.training.per_device_train_batch_size * self.devices * self.training.gradient_accumulation_steps
+
+    def total_steps(self, rows: int | None) -> int | None:
+        """Optimizer steps of the run, warm-up included; None if the number of samples is not known.
+
+        Raises:
+            ValueError: the data set holds less than one batch for every device.
+        """
+        if self.training.max_steps is not None:
+            return self.training.max_steps
+        if rows is None:
+            return None
+        steps = rows // self.total_batch
+        if not steps:
+            raise ValueError(f"{rows} samples are less than one step of {self.total_batch}")
+        return int(steps * (self.training.num_train_epochs or 0))
+
+
+class Trial(Strict):
+    """One repeat of a cell, with the words that people know it by."""
+
+    setting: str
+    axes: dict[str, AxisValue]
+    cell: Cell
+    repeat: int
+    resources: dict[str, float]
+    python: str | None = None
+    price_per_hour: float | None = None
+    rehearsal: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What identifies a result: never Tune's trial id, which changes from run to run."""
+        return self.cell.cell_id, self.repeat
+
+    @property
+    def name(self) -> str:
+        """As its MLflow run is called: `gaudi2 · workers=2 · mediapipe · #1`."""
+        return f"{self.setting} · #{self.repeat}"
+
+
+def setting_label(axes: Mapping[str, AxisValue]) -> str:
+    """`gaudi2 · workers=2 · mediapipe`: each axis in short; a switch shows only when it is on."""
+    parts = [str(axes["accelerator"])]
+    return " · ".join(parts + [loader for loader in [loader_label(axes)] if loader])
+
+
+def loader_label(axes: Mapping[str, AxisValue]) -> str:
+    """A setting without its accelerator: the column of the published table."""
+    parts = []
+    for name, value in axes.items():
+        short = SHORT_NAMES.get(name, name)
+        if value is True:
+            parts.append(short)
+        elif name != "accelerator" and value is not False:
+            parts.append(f"{short}={value}")
+    return " · ".join(parts)
+
+
+def effective(training: TrainingSettings, accelerator: Accelerator) -> TrainingSettings:
+    """Settings that have no effect set to what they amount to, so that equal runs have equal cells.
+
+    Workers and our image pipelines are not used under the media pipeline, which gives full batches only; queues need
+    workers; pinning needs a CUDA device; Gaudi's own settings need a Gaudi, and its graphs a mode that makes them.
+    """
+    changes: dict[str, object] = {}
+    if training.mediapipe_dataloader:
+        changes |= {"dataloader_num_workers": 0, "input_pipeline": "reference", "dataloader_drop_last": True}
+    if training.mediapipe_dataloader or training.dataloader_num_workers == 0:
+        no_queues = {"dataloader_prefetch_factor": None, "dataloader_persistent_workers": False}
+        changes |= {**no_queues, "multiprocessing_context": "fork"}
+    elif training.dataloader_prefetch_factor is None:
+        changes["dataloader_prefetch_factor"] = TORCH_PREFETCH_FACTOR
+    if accelerator.device == "cpu":
+        changes["dataloader_pin_memory"] = False
+    if accelerator.device != "hpu":
+        changes |= {name: TrainingSettings.model_fields[name].default for name in HPU_SETTINGS}
+    elif not training.use_lazy_mode and training.torch_compile_backend is None:
+        changes["use_hpu_graphs_for_inference"] = False
+    return training.model_copy(update=changes)

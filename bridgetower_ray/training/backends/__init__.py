@@ -1,0 +1,1 @@
+"""What differs between devices, behind one contract. Knows no Ray or MLflow."""

@@ -1,0 +1,193 @@
+"""What a host declares of itself, and the cluster files, as far as these can be checked without the hosts."""
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from bridgetower_ray.doctor.hardware import gaudi_name, gpu_name, local_resources
+from bridgetower_ray.doctor.judgement import GIB, shared_memory_need
+from bridgetower_ray.sweep.plan import make_plan
+from bridgetower_ray.sweep.spec import load_spec
+from tests.conftest import ROOT, SWEEPS, command
+
+
+@pytest.mark.parametrize(
+    ("product", "memory", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "81559", "h100"),
+        ("NVIDIA H200", "143771", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "81920", "a100-80gb"),
+        ("NVIDIA A100-SXM4-40GB", "40960", ""),
+        ("NVIDIA GeForce RTX 4090", "24564", ""),
+    ],
+)
+def test_a_gpu_is_told_by_its_name_and_its_memory(product: str, memory: str, name: str) -> None:
+    assert gpu_name(product, memory) == name
+
+
+@pytest.mark.parametrize(("product", "name"), [("HL-225", "gaudi2"), ("HL-325L", "gaudi3"), ("HL-205", ""), ("x", "")])
+def test_a_gaudi_is_told_by_its_board(product: str, name: str) -> None:
+    assert gaudi_name(product) == name
+
+
+def test_a_host_without_devices_declares_itself_a_cpu_node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    assert local_resources() == {"bridgetower_node": 1, "bridgetower_cpu": 1}
+
+
+def test_a_host_with_devices_declares_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins for the vendors' tools print what those print."""
+    for tool, lines in (("nvidia-smi", "NVIDIA A100-SXM4-80GB, 81920\\n" * 2), ("hl-smi", "HL-225\\n" * 8)):
+        (folder / tool).write_text(f"#!/bin/sh\nprintf '{lines}'\n")
+        (folder / tool).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    found = local_resources()
+    assert (found["bridgetower_gaudi2"], found["bridgetower_a100-80gb"], found["HPU"]) == (1, 1, 8)
+
+
+def test_doctor_prints_what_ray_start_wants(folder: Path) -> None:
+    assert json.loads(command("doctor", "--resources", cwd=folder).stdout)["bridgetower_node"] == 1
+
+
+def test_the_cluster_file_passes_rays_own_validation() -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    validate_config(prepare_config(yaml.safe_load((ROOT / "cluster.yaml").read_text())))
+
+
+def test_every_container_lets_ray_join_nodes_whose_pythons_differ_in_the_patch_release() -> None:
+    sections = yaml.safe_load((ROOT / "cluster.yaml").read_text())
+    for section in ("head_start_ray_commands", "worker_start_ray_commands"):
+        started = [line for line in sections[section] if "docker run" in line]
+        assert all("RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL=minor" in line for line in started)
+
+
+@pytest.mark.parametrize("section", ["head_start_ray_commands", "worker_start_ray_commands"])
+def test_the_cluster_files_commands_are_valid_shell(section: str) -> None:
+    for line in yaml.safe_load((ROOT / "cluster.yaml").read_text())[section]:
+        subprocess.run(["bash", "-n", "-c", line], check=True)
+
+
+def test_the_runtime_environment_uploads_neither_results_nor_the_virtual_environment() -> None:
+    environment = yaml.safe_load((ROOT / "sweeps" / "runtime_env.yaml").read_text())
+    assert {"/.venv/", "/reports/", "/mlruns/", "/.git/"} <= set(environment["excludes"])
+    assert environment["env_vars"]["RAY_JOB_STOP_SIGNAL"] == "SIGINT"
+
+
+QUANTITIES = {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
+CONTAINER = {
+    "type": "object",
+    "required": ["name", "image", "resources"],
+    "properties": {
+        "name": {"type": "string"},
+        "image": {"type": "string"},
+        "env": {"type": "array", "items": {"type": "object", "required": ["name"]}},
+        "ports": {"type": "array", "items": {"type": "object", "required": ["containerPort"]}},
+        "securityContext": {"type": "object"},
+        "resources": {
+            "type": "object",
+            "properties": {"requests": QUANTITIES, "limits": QUANTITIES},
+            "additionalProperties": False,
+        },
+        "volumeMounts": {"type": "array", "items": {"type": "object", "required": ["name", "mountPath"]}},
+    },
+    "additionalProperties": False,
+}
+POD = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "metadata": {"type": "object"},
+        "spec": {
+            "type": "object",
+            "required": ["containers"],
+            "properties": {
+                "containers": {"type": "array", "minItems": 1, "items": CONTAINER},
+                "volumes": {"type": "array", "items": {"type": "object", "required": ["name"], "maxProperties": 2}},
+                "nodeSelector": {"type": "object", "additionalProperties": {"type": "string"}},
+            },
+            "additionalProperties": False,
+        },
+    },
+    "additionalProperties": False,
+}
+START_PARAMETERS = {"type": "object", "additionalProperties": {"type": "string"}}
+RAY_CLUSTER = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+    "properties": {
+        "apiVersion": {"const": "ray.io/v1"},
+        "kind": {"const": "RayCluster"},
+        "metadata": {"type": "object", "required": ["name"]},
+        "spec": {
+            "type": "object",
+            "required": ["headGroupSpec"],
+            "additionalProperties": False,
+            "properties": {
+                "rayVersion": {"type": "string"},
+                "headGroupSpec": {
+                    "type": "object",
+                    "required": ["rayStartParams", "template"],
+                    "properties": {"rayStartParams": START_PARAMETERS, "template": POD},
+                    "additionalProperties": False,
+                },
+                "workerGroupSpecs": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"],
+                        "properties": {
+                            "groupName": {"type": "string"},
+                            "replicas": {"type": "integer"},
+                            "minReplicas": {"type": "integer"},
+                            "maxReplicas": {"type": "integer"},
+                            "rayStartParams": START_PARAMETERS,
+                            "template": POD,
+                        },
+                        "additionalProperties": False,
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+def kuberay_groups() -> dict[str, Any]:
+    groups = yaml.safe_load((ROOT / "cluster.kuberay.yaml").read_text())["spec"]["workerGroupSpecs"]
+    return {group["groupName"]: group for group in groups}
+
+
+def test_the_kuberay_file_has_the_structure_of_the_custom_resource() -> None:
+    """As KubeRay's types and Kubernetes' pod template have it, for the fields that the file may use."""
+    jsonschema.validate(yaml.safe_load((ROOT / "cluster.kuberay.yaml").read_text()), RAY_CLUSTER)
+
+
+def test_the_kuberay_nodes_declare_what_the_published_sweep_asks_for() -> None:
+    nodes = []
+    for group in kuberay_groups().values():
+        # Ray's start command is built by a shell, so the JSON stands in quotes.
+        declared = json.loads(json.loads(group["rayStartParams"]["resources"]))
+        limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+        nodes.append({"CPU": float(limits["cpu"]), "GPU": float(limits.get("nvidia.com/gpu", 0)), **declared})
+    plan = make_plan(load_spec(SWEEPS / "blog.yaml")[0], nodes)
+    assert sum(cell.runnable for cell in plan.cells) == 10
+
+
+def test_the_kuberay_nodes_have_shared_memory_and_gaudi_its_huge_pages() -> None:
+    plan = make_plan(load_spec(SWEEPS / "blog.yaml")[0])
+    need = max(shared_memory_need(cell.cell) for cell in plan.cells)
+    for name, group in kuberay_groups().items():
+        pod = group["template"]["spec"]
+        mounted = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+        volume = next(one for one in pod["volumes"] if one["name"] == mounted["/dev/shm"])
+        assert volume["emptyDir"]["medium"] == "Memory"
+        assert int(volume["emptyDir"]["sizeLimit"].removesuffix("Gi")) * GIB > need
+        assert ("hugepages-2Mi" in pod["containers"][0]["resources"]["limits"]) == (name == "gaudi2")

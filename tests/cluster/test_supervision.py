@@ -1,0 +1,132 @@
+"""Process groups: real processes, killed for real."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bridgetower_ray.cluster.supervision import ProcessGroup, rank_environment
+from bridgetower_ray.sweep.outcomes import Kind
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = os.fork()
+os.write(int(os.environ["BRIDGETOWER_RAY_EVENTS_FD"]), b'{"event": "ready", "pid": %d}\\n' % os.getpid())
+time.sleep(600)
+"""
+
+
+def group(code: str, folder: Path, ranks: int = 1, timeout_seconds: float | None = None) -> ProcessGroup:
+    return ProcessGroup([sys.executable, "-c", code], ranks, folder, timeout_seconds=timeout_seconds)
+
+
+def wait_for_end(one: ProcessGroup) -> Kind:
+    one.wait(60)
+    assert one.outcome is not None
+    return one.outcome.kind
+
+
+def pids_of(one: ProcessGroup, number: int) -> list[int]:
+    pids: list[int] = []
+    while len(pids) < number:
+        pids += [event["pid"] for event in one.wait(0.2) if event["event"] == "ready"]
+    return pids
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_group_whose_ranks_all_end_well_is_measured(tmp_path: Path) -> None:
+    assert wait_for_end(group("pass", tmp_path, ranks=2)) is Kind.MEASURED
+
+
+def test_events_arrive_in_order_and_broken_lines_are_passed_over(tmp_path: Path) -> None:
+    code = """
+import os
+fd = int(os.environ["BRIDGETOWER_RAY_EVENTS_FD"])
+os.write(fd, b'{"event": "a", "n": 1}\\nnot json\\n{"event": "a", "n": 2}\\n{"event": "a"')
+"""
+    assert [event["n"] for event in group(code, tmp_path).wait(60)] == [1, 2]
+
+
+def test_the_real_errors_last_line_becomes_the_reason(tmp_path: Path) -> None:
+    one = group("import sys; print('starting'); [][1]", tmp_path)
+    assert wait_for_end(one) is Kind.FAILED
+    assert one.outcome is not None
+    assert one.outcome.reason == "IndexError: list index out of range"
+
+
+def test_what_a_rank_says_of_its_failure_counts_before_its_log(tmp_path: Path) -> None:
+    code = """
+import os, sys
+fd = int(os.environ["BRIDGETOWER_RAY_EVENTS_FD"])
+os.write(fd, b'{"event": "failed", "kind": "out_of_memory", "reason": ""}\\n')
+sys.exit(1)
+"""
+    assert wait_for_end(group(code, tmp_path)) is Kind.OUT_OF_MEMORY
+
+
+def test_the_first_rank_to_fail_ends_the_group(tmp_path: Path) -> None:
+    code = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('rank one gave up')\ntime.sleep(600)"
+    one = group(code, tmp_path, ranks=2)
+    assert wait_for_end(one) is Kind.FAILED
+    assert one.outcome is not None
+    assert one.outcome.reason == "rank one gave up"
+    assert not any(alive(pid) for pid in one.pids)
+
+
+def test_a_rank_killed_by_a_signal_is_named(tmp_path: Path) -> None:
+    one = group(STUBBORN, tmp_path, ranks=2)
+    pids_of(one, 2)
+    os.kill(one.pids[1], signal.SIGKILL)
+    assert wait_for_end(one) is Kind.FAILED
+    assert one.outcome is not None
+    assert one.outcome.reason == "rank 1 was killed by SIGKILL"
+
+
+def test_the_deadline_ends_ranks_that_ignore_sigterm_and_their_children(tmp_path: Path) -> None:
+    one = group(STUBBORN, tmp_path, ranks=2, timeout_seconds=1)
+    pids = pids_of(one, 4)
+    assert wait_for_end(one) is Kind.TIMED_OUT
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_stopping_a_group_leaves_no_process(tmp_path: Path) -> None:
+    one = group(STUBBORN, tmp_path)
+    pids = pids_of(one, 2)
+    one.stop("enough")
+    assert one.outcome is not None
+    assert one.outcome.kind is Kind.INTERRUPTED
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_an_interpreter_that_is_not_there_is_a_failed_trial(tmp_path: Path) -> None:
+    one = ProcessGroup(["/absent/python"], 1, tmp_path)
+    assert wait_for_end(one) is Kind.FAILED
+
+
+def test_the_log_names_its_ranks(tmp_path: Path) -> None:
+    one = group("import os; print('I am', os.environ['RANK'])", tmp_path, ranks=2)
+    wait_for_end(one)
+    assert "[rank 1]\nI am 1" in one.log()
+
+
+def test_the_interpreters_own_tools_are_found_first(tmp_path: Path) -> None:
+    one = group("import os; print('found in', os.environ['PATH'].split(':')[0])", tmp_path)
+    wait_for_end(one)
+    assert f"found in {Path(sys.executable).parent}" in one.log()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_threads_are_the_same_for_one_rank_and_for_many(ranks: int) -> None:
+    environment = rank_environment({"OMP_NUM_THREADS": "64"}, 0, ranks, 29500, threads=3)
+    assert (environment["OMP_NUM_THREADS"], environment["MKL_NUM_THREADS"]) == ("3", "3")
+
+
+def test_the_stores_credentials_do_not_reach_the_ranks() -> None:
+    assert "MLFLOW_TRACKING_PASSWORD" not in rank_environment({"MLFLOW_TRACKING_PASSWORD": "x"}, 0, 1, 29500, 1)

@@ -1,0 +1,68 @@
+"""The trial's actor, without a cluster: it is an ordinary object that Tune happens to call."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgetower_ray.cluster import trial_actor as trial
+from bridgetower_ray.cluster.trial_actor import TrialActor
+from bridgetower_ray.sweep.plan import Plan
+from bridgetower_ray.training.job import Job
+from tests.conftest import ONE_CELL
+
+PlanOf = Callable[[str], Plan]
+
+
+def actor(plan_of: PlanOf, folder: Path, **told: Any) -> TrialActor:
+    job = Job(trial=plan_of(ONE_CELL).trials[0], base_folder=str(folder)).model_dump_json()
+    return TrialActor({"trial": {"index": 0, "job": job, **told}})
+
+
+def run_to_end(one: TrialActor) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """All events, and the last report."""
+    events: list[dict[str, Any]] = []
+    while True:
+        report = one.train()
+        events += report["events"]
+        if report["done"]:
+            one.stop()
+            return events, report
+
+
+def test_a_node_with_another_state_of_the_code_gives_no_number(plan_of: PlanOf, folder: Path) -> None:
+    events, report = run_to_end(actor(plan_of, folder, source="another"))
+    assert report["outcome"]["kind"] == "failed"
+    assert report["outcome"]["reason"].endswith("has another state of bridgetower-ray")
+    assert events == []
+
+
+def test_what_the_preparation_says_counts_however_long_it_takes_to_end(
+    plan_of: PlanOf, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says, and that it has ended, come in different reports."""
+    monkeypatch.setattr(trial, "REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(trial.TrialActor, "_ready", {})
+    events, report = run_to_end(actor(plan_of, folder))
+    assert report["outcome"]["kind"] == "measured"
+    assert "measured" in {event["event"] for event in events}
+
+
+def test_a_node_that_was_prepared_for_a_data_set_is_not_prepared_for_it_again(
+    plan_of: PlanOf, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial.TrialActor, "_ready", {})
+    run_to_end(actor(plan_of, folder))
+    monkeypatch.setattr(trial, "PREPARE", ("-c", "raise SystemExit('prepared again')"))
+    _, report = run_to_end(actor(plan_of, folder))
+    assert report["outcome"]["kind"] == "measured"
+
+
+def test_a_preparation_that_says_nothing_is_a_failed_trial(
+    plan_of: PlanOf, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "PREPARE", ("-c", "pass"))
+    monkeypatch.setattr(trial.TrialActor, "_ready", {})
+    _, report = run_to_end(actor(plan_of, folder))
+    assert report["outcome"]["reason"] == "the preparation ended without saying what is ready"

@@ -1,0 +1,362 @@
+"""Verdicts, predictions and flags, and the ceilings and neighbours they are made from."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bridgetower_ray.cluster.progress import PlainView
+from bridgetower_ray.doctor.neighbours import HostUse, host_use, neighbours
+from bridgetower_ray.report.diagnosis import contamination, flags, predict_workers, takes_turns, verdict
+from bridgetower_ray.report.limits import speedup_pairs, worker_advice
+from bridgetower_ray.report.records import gather
+from bridgetower_ray.report.tables import host_share_table, limits_table
+from bridgetower_ray.store.recorder import Recorder, replay
+from bridgetower_ray.store.results import read_results
+from bridgetower_ray.store.spool import Spool
+from bridgetower_ray.store.tracking import StoreUnavailable, Tracking, default_uri
+from bridgetower_ray.sweep.outcomes import Kind, Outcome
+from bridgetower_ray.sweep.plan import make_plan
+from bridgetower_ray.sweep.spec import SweepSpec
+from bridgetower_ray.training.ceilings import loader_rate
+from tests.conftest import MINI
+from tests.records import run_of, sweep_run_of
+
+SpecOf = Callable[[str], SweepSpec]
+
+
+@pytest.mark.parametrize(
+    ("throughput", "compute", "loader", "turns", "expected"),
+    [
+        (50, 100, 52, False, "loader-bound"),
+        (98, 100, 300, False, "compute-bound"),
+        (97, 100, 105, False, "balanced"),
+        (60, 100, 105, False, "host-contended"),
+        (50, 100, 100, True, "serial"),
+        (95, 100, 2000, True, "compute-bound"),
+        (50, None, 100, False, None),
+        (50, 100, None, True, None),
+    ],
+)
+def test_the_verdict_follows_its_rule(
+    throughput: float, compute: float | None, loader: float | None, turns: bool, expected: str | None
+) -> None:
+    assert verdict(throughput, compute, loader, turns) == expected
+
+
+@pytest.mark.parametrize(
+    ("workers", "asynchronous", "mediapipe", "expected"),
+    [(0, False, False, True), (1, False, False, False), (0, True, False, False), (0, False, True, False)],
+)
+def test_only_a_synchronous_device_without_workers_takes_turns(
+    workers: int, asynchronous: bool, mediapipe: bool, expected: bool
+) -> None:
+    assert takes_turns(workers, asynchronous, mediapipe) is expected
+
+
+def test_the_predicted_workers_are_the_fewest_that_reach_the_compute_ceiling() -> None:
+    predicted = predict_workers(100, {0: 500, 1: 40, 2: 76}, cpus=8, ranks=1)
+    assert predicted is not None
+    assert predicted.workers == math.ceil(100 / ((40 + 38) / 2)) == 3
+    assert predicted.possible
+
+
+def test_more_workers_than_cpus_are_said_to_be_out_of_reach() -> None:
+    predicted = predict_workers(1000, {1: 40}, cpus=16, ranks=8)
+    assert predicted is not None
+    assert (predicted.workers, predicted.cpus_per_rank, predicted.possible) == (25, 2, False)
+
+
+def test_cells_without_workers_predict_nothing() -> None:
+    assert predict_workers(100, {0: 50}, cpus=8, ranks=1) is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "cpus", "said"), [(0.5, 2, False), (0.6, 2, True), (0.6, 64, False), (3.3, 64, True)]
+)
+def test_a_busy_neighbour_is_one_over_half_a_core_or_a_twentieth(cores: float, cpus: int, said: bool) -> None:
+    assert bool(contamination(cores, cpus, ["make (7) 1.0"])) is said
+
+
+def test_flags_say_in_words_what_is_doubtful() -> None:
+    found = flags(
+        {
+            "window_steps": 12,
+            "foreign_cpu_cores": 1.5,
+            "cpus": 2,
+            "foreign_processes": ["make (7) 1.4"],
+            "foreign_device_processes": ["game (8)"],
+            "train_loss": math.nan,
+        },
+        steady_window_steps=40,
+    )
+    assert found == (
+        "short window: 12 steps, 40 or more wanted",
+        "contaminated: others used 1.5 of 2 cores in the window (make (7) 1.4)",
+        "contaminated: others were on the devices (game (8))",
+        "the loss is not finite",
+    )
+    assert flags({"window_steps": 40, "train_loss": 1.0}, 40) == ()
+
+
+def test_recompilation_and_a_crowded_host_are_flagged() -> None:
+    assert flags({"graph_compilations": 2}, 0, wanted_cpus=3, usable_cpus=2) == (
+        "crowded: 3 ranks and workers shared 2 CPUs",
+        "recompiled: 2 graphs were compiled inside the window",
+    )
+    assert flags({"graph_compilations": 0}, 0, wanted_cpus=2, usable_cpus=2) == ()
+
+
+def test_neighbours_are_what_the_host_did_less_the_trial_less_our_own_services() -> None:
+    before = HostUse(0.0, 100.0, 10.0, {(1, "own:raylet"): 5.0, (2, "make"): 1.0})
+    after = HostUse(10.0, 130.0, 20.0, {(1, "own:raylet"): 7.0, (2, "make"): 13.0, (3, "sh"): 0.1})
+    found = neighbours(before, after)
+    assert found.foreign_cores == pytest.approx((30 - 10 - 2) / 10)
+    assert found.own_services_cores == pytest.approx(0.2)
+    assert found.busiest == ("make (2) 1.2",)
+
+
+def test_a_real_busy_neighbour_is_seen_and_the_trials_own_children_are_not() -> None:
+    """The reader runs in a process group of its own, with a child in it; a stranger outside burns a core."""
+    code = """
+import json, subprocess, sys, time
+from bridgetower_ray.doctor.neighbours import host_use, neighbours
+burn = "import time; end = time.process_time() + 1.0\\nwhile time.process_time() < end: pass"
+before = host_use()
+subprocess.run([sys.executable, "-c", burn])
+after = host_use()
+print(json.dumps([after.trial - before.trial, neighbours(before, after).foreign_cores]))
+"""
+    burn = [sys.executable, "-c", "while True: pass"]
+    stranger = subprocess.Popen(burn, process_group=0)
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, process_group=0)
+    finally:
+        stranger.kill()
+        stranger.wait()
+    own_seconds, foreign_cores = eval(done.stdout)
+    assert own_seconds >= 0.95, "the child's second, though it was reaped, is the trial's own"
+    assert foreign_cores > 0.3
+
+
+def test_this_process_is_in_its_own_trial() -> None:
+    assert all(pid != os.getpid() for pid, _ in host_use().others)
+
+
+def batches(count: int) -> Iterator[dict[str, Any]]:
+    return ({"input_ids": torch.zeros(4, 1)} for _ in range(count))
+
+
+def test_the_loaders_rate_leaves_out_what_the_queues_held() -> None:
+    now = iter([0.0, *(float(tick) for tick in range(1, 20))])
+    synchronized: list[int] = []
+    rate = loader_rate(batches(13), 3, lambda: synchronized.append(1), clock=lambda: next(now), seconds=100)
+    assert rate == pytest.approx(10 * 4 / 11)
+    assert len(synchronized) == 2
+
+
+def test_the_loaders_rate_stops_after_its_time() -> None:
+    now = iter(float(tick) for tick in range(20))
+    assert loader_rate(batches(1000), 0, lambda: None, clock=lambda: next(now), seconds=5) == pytest.approx(5 * 4 / 6)
+
+
+def test_an_epoch_that_is_all_queue_gives_no_rate() -> None:
+    with pytest.raises(RuntimeError, match="no batch beyond the 5"):
+        loader_rate(batches(5), 5, lambda: None)
+
+
+def recorded(folder: Path, spec: SweepSpec, events: list[dict[str, Any]], outcome: Outcome) -> Any:
+    """What the store has of a trial that said `events` and ended with `outcome`."""
+    tracking = Tracking(default_uri(folder))
+    experiment = tracking.create_experiment(spec.name)
+    plan = make_plan(spec)
+    recorder = Recorder(
+        plan.trials, sweep_run_of(spec), tracking, experiment, Spool(folder / "spool"), PlainView(lambda _: None)
+    )
+    recorder.began(0)
+    recorder.heard(0, {"phase": "training", "node": "here", "events": events})
+    recorder.finished(0, outcome, "log")
+    return read_results(tracking, spec.name)[0].records[0]
+
+
+MEASURED = {
+    "event": "measured",
+    "train_samples_per_second": 50.0,
+    "window_steps": 7,
+    "window_seconds": 1.0,
+    "train_loss": 1.0,
+}
+
+
+@pytest.mark.parametrize("kind", [Kind.TIMED_OUT, Kind.OUT_OF_MEMORY, Kind.FAILED])
+def test_a_ceiling_that_fails_leaves_the_cell_measured(kind: Kind, folder: Path, spec_of: SpecOf) -> None:
+    record = recorded(folder, spec_of(MINI), [dict(MEASURED)], Outcome(kind, "in the ceilings"))
+    assert record.throughput == 50.0
+    assert record.outcome.reason == f"without a ceiling: {kind}(in the ceilings)"
+
+
+def test_a_full_disk_loses_nothing_while_the_store_takes_results(folder: Path, spec_of: SpecOf) -> None:
+    (folder / "spool").write_text("where the folder would be: nothing can be written or removed")
+    assert recorded(folder, spec_of(MINI), [dict(MEASURED)], Outcome(Kind.MEASURED)).throughput == 50.0
+
+
+@pytest.mark.parametrize("loader", ["torch.utils.data.dataloader.DataLoader", None])
+def test_no_measured_run_carries_another_loader_under_the_media_pipelines_name(
+    loader: str | None, folder: Path, spec_of: SpecOf
+) -> None:
+    """Whatever the rank says: the driver looks at what it said was at work."""
+    text = MINI.replace("[cpu]", "[gaudi2]").replace("accelerator: cpu,", "accelerator: gaudi2,")
+    spec = spec_of(text.replace("[false, true]", "[true]"))
+    effective = {} if loader is None else {"loader": loader}
+    events = [{"event": "environment", "devices": [], "asynchronous": True, "effective": effective}, dict(MEASURED)]
+    record = recorded(folder, spec, events, Outcome(Kind.MEASURED))
+    assert record.outcome.kind is Kind.FAILED
+    assert "mediapipe_dataloader was asked for, but" in record.outcome.reason
+    assert record.throughput is None
+
+
+def test_what_is_measured_is_on_the_disk_as_soon_as_a_stop_is_asked_for(folder: Path, spec_of: SpecOf) -> None:
+    """A driver that is killed right after loses nothing: the next one writes what it finds."""
+    spec = spec_of(MINI)
+    tracking, spool = Tracking(default_uri(folder)), Spool(folder / "spool")
+    experiment = tracking.create_experiment(spec.name)
+    trials, view = make_plan(spec).trials, PlainView(lambda _: None)
+    recorder = Recorder(trials, sweep_run_of(spec), tracking, experiment, spool, view)
+    for index in range(2):
+        recorder.began(index)
+    recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder.save_under_way("the sweep was stopped")
+    assert replay(tracking, experiment, spool) == (2, 0)
+    kinds = sorted(str(one.outcome.kind) for one in read_results(tracking, spec.name)[0].records)
+    assert kinds == ["interrupted", "measured"]
+
+
+def test_a_store_that_did_not_answer_is_left_alone_for_a_while(
+    folder: Path, spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(MINI)
+    tracking, spool = Tracking(default_uri(folder)), Spool(folder / "spool")
+    experiment = tracking.create_experiment(spec.name)
+    asked = []
+
+    def away(*_: object) -> str:
+        asked.append(1)
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(Tracking, "start", away)
+    recorder = Recorder(
+        make_plan(spec).trials, sweep_run_of(spec), tracking, experiment, spool, PlainView(lambda _: None)
+    )
+    for index in range(3):
+        recorder.began(index)
+    assert len(asked) == 1
+
+
+def test_without_a_disk_the_store_is_asked_even_if_it_did_not_answer_just_before(
+    folder: Path, spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(MINI)
+    (folder / "spool").write_text("")
+    tracking = Tracking(default_uri(folder))
+    experiment = tracking.create_experiment(spec.name)
+    trials, view = make_plan(spec).trials, PlainView(lambda _: None)
+    recorder = Recorder(trials, sweep_run_of(spec), tracking, experiment, Spool(folder / "spool"), view)
+    with monkeypatch.context() as away:
+        away.setattr(Tracking, "start", lambda *_: (_ for _ in ()).throw(StoreUnavailable("gone")))
+        recorder.began(0)
+    recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder.finished(0, Outcome(Kind.MEASURED))
+    assert recorder.unkept == []
+    assert read_results(tracking, spec.name)[0].records[0].throughput == 50.0
+
+
+def test_a_trial_that_begins_again_closes_the_attempt_that_was_lost(folder: Path, spec_of: SpecOf) -> None:
+    spec = spec_of(MINI)
+    tracking = Tracking(default_uri(folder))
+    experiment = tracking.create_experiment(spec.name)
+    view, spool = PlainView(lambda _: None), Spool(folder / "spool")
+    recorder = Recorder(make_plan(spec).trials, sweep_run_of(spec), tracking, experiment, spool, view)
+    for _ in range(2):
+        recorder.began(0)
+        recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder.finished(0, Outcome(Kind.MEASURED))
+    runs = tracking.runs(experiment, "20261201-000000-0000")
+    assert [run.status for run in runs] == ["FAILED", "FINISHED"]
+    assert len(read_results(tracking, spec.name)[0].records) == 1
+
+
+def test_a_trial_that_ends_well_without_a_measurement_is_failed(folder: Path, spec_of: SpecOf) -> None:
+    record = recorded(folder, spec_of(MINI), [], Outcome(Kind.MEASURED))
+    assert str(record.outcome) == "failed(the training ended without a measurement)"
+
+
+def test_verdict_and_flags_are_tags_of_the_run(folder: Path, spec_of: SpecOf) -> None:
+    ceilings = {
+        "event": "ceilings",
+        "compute_ceiling_samples_per_second": 100.0,
+        "loader_ceiling_samples_per_second": 99.0,
+    }
+    environment = {"event": "environment", "asynchronous": False, "devices": ["CPU"], "effective": {}}
+    busy = {**MEASURED, "foreign_cpu_cores": 1.9, "cpus": 2}
+    record = recorded(folder, spec_of(MINI), [environment, busy, ceilings], Outcome(Kind.MEASURED))
+    tracking = Tracking(default_uri(folder))
+    (run,) = tracking.runs(tracking.create_experiment("mini"), "20261201-000000-0000")
+    assert run.tags["verdict"] == "serial"
+    assert record.flags == ("contaminated: others used 1.9 of 2 cores in the window",)
+    assert record.figures["compute_ceiling_samples_per_second"] == 100.0
+
+
+def with_ceilings(sweep_run: Any, setting: str, throughput: float, compute: float, loader: float) -> list[Any]:
+    workers = setting.partition("workers=")[2][0]
+    facts = {
+        "env.cpus_usable": "8",
+        "run.ranks": "1",
+        "env.asynchronous": "True",
+        "run.dataloader_num_workers": workers,
+        "env.price_per_hour": "10",
+    }
+    figures = {
+        "compute_ceiling_samples_per_second": compute,
+        "loader_ceiling_samples_per_second": loader,
+        "data_wait_fraction": 1 - throughput / compute,
+    }
+    return [
+        run_of(sweep_run, setting, repeat, throughput * (1 + repeat / 1000), facts=facts, **figures)
+        for repeat in (1, 2)
+    ]
+
+
+def test_the_report_says_how_much_of_a_speedup_is_the_hosts_doing(spec_of: SpecOf) -> None:
+    text = MINI.replace("[cpu]", "[gaudi2, h100]").replace("accelerator: cpu", "accelerator: h100")
+    sweep_run = sweep_run_of(spec_of(text))
+    runs = with_ceilings(sweep_run, "gaudi2 · workers=0", 600, 900, 620)
+    runs += with_ceilings(sweep_run, "h100 · workers=0", 300, 750, 310)
+    runs += with_ceilings(sweep_run, "h100 · workers=1", 580, 750, 590)
+    results = gather(sweep_run, runs)
+    pair = next(iter(speedup_pairs(results)))
+    assert (pair.compute_only, pair.host_factor) == pytest.approx((1.2, 2.0 / 1.2))
+    table = host_share_table(results)
+    assert table is not None
+    assert table.rows[0][1][1:] == ("1.20x", "1.67x")
+
+
+def test_the_limits_table_has_verdict_estimate_and_samples_per_dollar(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    runs = with_ceilings(sweep_run, "cpu · workers=1", 300, 750, 310)
+    table = limits_table(gather(sweep_run, runs))
+    assert table is not None
+    assert table.rows[0][1] == ("300.4", "750.0", "310.0", "60%*", "loader-bound", "108,162")
+    assert any("estimate" in note for note in table.notes)
+
+
+def test_the_advice_names_the_workers_that_would_reach_the_device(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    runs = with_ceilings(sweep_run, "cpu · workers=1", 300, 750, 310)
+    (advice,) = worker_advice(gather(sweep_run, runs))
+    assert advice.sentence == "cpu: 3 workers a rank would load as fast as the device computes."

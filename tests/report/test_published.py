@@ -1,0 +1,99 @@
+"""The published benchmark through our own code, and our own runs beside it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bridgetower_ray.report.comparisons import compare
+from bridgetower_ray.report.published import BRIDGETOWER_BLOG, against_published, published_results
+from bridgetower_ray.report.render import document_of_published, to_html, to_markdown
+from bridgetower_ray.report.tables import speedup_tables, throughput_table
+from bridgetower_ray.sweep.spec import SweepSpec, load_spec
+from tests.conftest import MINI, SWEEPS, command
+from tests.records import results_of, sweep_run_of
+
+RESULTS = published_results(BRIDGETOWER_BLOG)
+MEDIA = "gaudi2 · workers=2 · mediapipe"
+
+
+def test_the_published_table_is_the_published_one() -> None:
+    rows = dict(throughput_table(RESULTS).rows)
+    assert rows["Gaudi2 HPU"] == ("601.5", "747.4", "768.7", "847.7")
+    assert rows["H100 GPU"] == ("336.5", "580.1", "602.1", "n/a")
+    assert rows["A100 80GB GPU"] == ("227.5", "339.7", "345.4", "n/a")
+
+
+@pytest.mark.parametrize(
+    ("numerator", "denominator", "stated"),
+    [
+        ("gaudi2 · workers=2", "h100 · workers=2", "1.28"),
+        ("gaudi2 · workers=2", "a100-80gb · workers=2", "2.23"),
+        ("gaudi2 · workers=2", "gaudi2 · workers=0", "1.28"),
+        ("h100 · workers=2", "h100 · workers=0", "1.79"),
+        ("a100-80gb · workers=2", "a100-80gb · workers=0", "1.52"),
+        (MEDIA, "gaudi2 · workers=0", "1.41"),
+        (MEDIA, "h100 · workers=2", "1.41"),
+        (MEDIA, "a100-80gb · workers=2", "2.45"),
+        (MEDIA, "h100 · workers=2", "1.4"),
+        (MEDIA, "a100-80gb · workers=2", "2.5"),
+    ],
+)
+def test_each_published_ratio_comes_out(numerator: str, denominator: str, stated: str) -> None:
+    one, other = RESULTS.find(numerator), RESULTS.find(denominator)
+    assert one is not None
+    assert other is not None
+    ratio = compare(one, other, RESULTS.sweep_run.spec.axis_values).ratio
+    assert ratio is not None
+    assert f"{ratio.value:.{len(stated.partition('.')[2])}f}" == stated
+
+
+def test_the_hardware_decoder_is_compared_with_the_others_like_setting() -> None:
+    over_h100, over_a100, *_ = speedup_tables(RESULTS)
+    assert over_h100.rows[0][1][-1] == "1.41x (one repeat) ‡"
+    assert over_a100.rows[0][1][-1] == "2.45x (one repeat) ‡"
+    assert any("workers=2, for it cannot have the same setting" in note for note in over_h100.notes)
+
+
+def test_the_published_report_says_that_it_was_not_measured_here() -> None:
+    document = document_of_published(BRIDGETOWER_BLOG)
+    assert "PUBLISHED figures, not measured by this tool" in to_html(document)
+    assert "904.93" in to_markdown(document)
+    assert "783.48" in to_markdown(document)
+
+
+def test_our_cells_stand_beside_the_published_ones_with_what_differs() -> None:
+    spec = load_spec(SWEEPS / "blog.yaml")[0]
+    results = results_of(sweep_run_of(spec), {MEDIA: [848.0] * 3, "h100 · workers=2": [590.0] * 3})
+    table = against_published(results)
+    assert table is not None
+    assert dict(table.rows)[MEDIA] == ("848.0", "847.7", "1.00")
+    assert any("No setting differs that is known" in note for note in table.notes)
+    assert any("README 40" in note for note in table.notes)
+
+
+def test_other_settings_are_listed_as_differences(spec_of: Callable[[str], SweepSpec]) -> None:
+    text = MINI.replace("cpu", "gaudi2") + "published: bridgetower-blog\naccelerators: {gaudi2: {devices: 4}}\n"
+    results = results_of(sweep_run_of(spec_of(text)), {"gaudi2 · workers=0": [100.0, 101.0]})
+    table = against_published(results)
+    assert table is not None
+    differs = next(note for note in table.notes if note.startswith("Differs"))
+    for words in ("weights are random", "batch_size 4, published 48", "4 devices, published 8", "builtin:cartoons"):
+        assert words in differs
+
+
+def test_on_other_hardware_the_comparison_does_not_apply(spec_of: Callable[[str], SweepSpec]) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI + "published: bridgetower-blog\n"))
+    table = against_published(results_of(sweep_run, {"cpu · workers=0": [50.0, 51.0]}))
+    assert table is not None
+    assert table.rows == ()
+    assert "does not apply" in table.notes[0]
+
+
+def test_the_command_writes_the_published_report(tmp_path: Path) -> None:
+    done = command("report", "--published", "bridgetower-blog", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "847.7" in done.stdout
+    wrong = command("report", "--published", "other", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "there are bridgetower-blog" in wrong.stderr

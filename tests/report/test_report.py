@@ -1,0 +1,207 @@
+"""Records, comparisons, tables and pages from runs that the test makes up."""
+
+import csv
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from bridgetower_ray.report.comparisons import compare
+from bridgetower_ray.report.findings import findings
+from bridgetower_ray.report.records import gather
+from bridgetower_ray.report.render import document_of, to_html, to_markdown, write_report
+from bridgetower_ray.report.tables import cell_table, speedup_tables, throughput_table
+from bridgetower_ray.sweep.spec import SweepSpec
+from tests.conftest import MINI
+from tests.records import FakeRun, results_of, run_of, sweep_run_of
+
+SpecOf = Callable[[str], SweepSpec]
+THREE = (
+    MINI.replace("[cpu]", "[gaudi2, h100]")
+    .replace("[0, 1]", "[0, 2]")
+    .replace("accelerator: cpu,", "accelerator: h100,")
+    .replace("max_steps: 9", "max_steps: 90")
+    + "exclude: [{mediapipe_dataloader: true, dataloader_num_workers: 0}]\n"
+)
+ALL = {
+    "gaudi2 · workers=0": [600.0, 603.0],
+    "gaudi2 · workers=2": [768.0, 770.0],
+    "gaudi2 · workers=2 · mediapipe": [847.0, 849.0],
+    "h100 · workers=0": [336.0, 337.0],
+    "h100 · workers=2": [601.0, 603.0],
+}
+
+
+def test_the_throughput_table_has_the_published_shape(spec_of: SpecOf) -> None:
+    table = throughput_table(results_of(sweep_run_of(spec_of(THREE)), ALL))
+    assert table.columns == ("workers=0", "workers=2", "workers=2 · mediapipe")
+    assert [label for label, _ in table.rows] == ["Gaudi2 HPU", "H100 GPU"]
+    assert [entry.split()[0] for entry in table.rows[0][1]] == ["601.5", "769.0", "848.0"]
+    assert table.rows[1][1][2] == "n/a"
+    assert any("hardware decoder" in note for note in table.notes)
+
+
+def test_speedups_are_of_three_kinds(spec_of: SpecOf) -> None:
+    across, loaders, baseline = speedup_tables(results_of(sweep_run_of(spec_of(THREE)), ALL))
+    assert "over H100 GPU at the same loader setting" in across.title
+    assert [entry.split()[0] for entry in across.rows[0][1]] == ["1.79x", "1.28x", "1.41x"]
+    assert "over workers=0 on the same accelerator" in loaders.title
+    assert [entry.split()[0] for entry in loaders.rows[0][1]] == ["·", "1.28x", "1.41x"]
+    assert baseline.title == "Speedup over the baseline, h100 · workers=0"
+    assert baseline.rows[0][1][2].startswith("2.52x [")
+
+
+def test_a_ratio_that_the_interval_does_not_separate_from_one_prints_a_tilde(spec_of: SpecOf) -> None:
+    noisy = {**ALL, "gaudi2 · workers=2": [500.0, 900.0]}
+    loaders = speedup_tables(results_of(sweep_run_of(spec_of(THREE)), noisy))[1]
+    assert loaders.rows[0][1][1].startswith("~ ")
+    assert any("repeats" in note for note in loaders.notes)
+
+
+def test_one_repeat_prints_no_interval_and_says_so(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(THREE.replace("repeats: 2", "repeats: 1")))
+    tables = speedup_tables(results_of(sweep_run, {setting: values[:1] for setting, values in ALL.items()}))
+    assert tables[0].rows[0][1][0] == "1.79x (one repeat)"
+    assert any("no interval" in note for note in tables[0].notes)
+
+
+@pytest.mark.parametrize(
+    "fact", ["data.fingerprint", "model.parameters", "run.total_batch", "run.total_steps", "run.precision"]
+)
+def test_no_ratio_is_made_across_other_work(fact: str, spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(THREE))
+    runs = [run_of(sweep_run, "gaudi2 · workers=0", repeat, 600.0 + repeat, facts={fact: "other"}) for repeat in (1, 2)]
+    runs += [run_of(sweep_run, "h100 · workers=0", repeat, 336.0 + repeat) for repeat in (1, 2)]
+    results = gather(sweep_run, runs)
+    one, other = results.find("gaudi2 · workers=0"), results.find("h100 · workers=0")
+    assert one is not None
+    assert other is not None
+    comparison = compare(one, other, sweep_run.spec.axis_values)
+    assert comparison.ratio is None
+    assert f"other work: {fact.partition('.')[2]}" in comparison.why_not
+
+
+def test_a_difference_that_is_a_declared_axis_is_what_is_compared(spec_of: SpecOf) -> None:
+    text = MINI.replace("per_device_train_batch_size: 4, ", "") + ""
+    spec = spec_of(
+        text.replace("  dataloader_num_workers: [0, 1]", "  per_device_train_batch_size: [4, 8]").replace(
+            ", dataloader_num_workers: 0", ""
+        )
+    )
+    sweep_run = sweep_run_of(spec)
+    runs = [run_of(sweep_run, "cpu · batch=4", repeat, 50.0 + repeat) for repeat in (1, 2)]
+    runs += [
+        run_of(sweep_run, "cpu · batch=8", repeat, 80.0 + repeat, facts={"run.total_batch": "8"}) for repeat in (1, 2)
+    ]
+    tables = speedup_tables(gather(sweep_run, runs))
+    assert tables[0].rows[0][1][1].startswith("1.58x")
+
+
+def test_another_stack_gives_a_ratio_with_a_flag(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(THREE))
+    runs = [
+        run_of(sweep_run, "gaudi2 · workers=0", repeat, 600.0 + repeat, facts={"env.torch": "2.7.1"})
+        for repeat in (1, 2)
+    ]
+    runs += [run_of(sweep_run, "h100 · workers=0", repeat, 336.0 + repeat) for repeat in (1, 2)]
+    across = speedup_tables(gather(sweep_run, runs))[0]
+    assert across.rows[0][1][0].endswith("†")
+    assert any("torch 2.7.1 / 2.13.0" in note for note in across.notes)
+
+
+def test_a_cell_is_measured_only_when_all_its_repeats_are(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    results = gather(sweep_run, [run_of(sweep_run, "cpu · workers=0", 1, 40.0)])
+    assert results.summary == "0 of 2 cells measured"
+    assert str(results.cells[0].outcome) == "not_run"
+    assert "cpu · workers=0: not run (1 of 2 repeats are measured)" in " ".join(findings(results))
+
+
+def test_the_measured_attempt_counts_and_counts_once(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    runs = [
+        run_of(sweep_run, "cpu · workers=0", 1, None, start_ms=1, reason="killed"),
+        run_of(sweep_run, "cpu · workers=0", 1, 40.0, start_ms=2),
+        run_of(sweep_run, "cpu · workers=0", 1, 99.0, start_ms=3),
+        run_of(sweep_run, "cpu · workers=0", 2, 41.0, start_ms=2),
+    ]
+    assert gather(sweep_run, runs).cells[0].throughputs == (40.0, 41.0)
+
+
+def test_runs_of_another_tool_are_passed_over(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    foreign = [FakeRun({"outcome": "splendid"}), FakeRun({"mlflow.runName": "mine"}, {"train_samples_per_second": 1e6})]
+    assert gather(sweep_run, foreign).records == ()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1.8e308, 0.0])
+def test_a_throughput_that_is_no_number_is_a_failed_trial(value: float, spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    results = gather(sweep_run, [run_of(sweep_run, "cpu · workers=0", 1, value)])
+    assert results.cells[0].throughputs == ()
+    assert str(results.cells[0].outcome) == "failed(its throughput is no number)"
+
+
+def test_the_findings_begin_with_how_much_was_measured_and_the_fastest(spec_of: SpecOf) -> None:
+    first, second, third, *_ = findings(results_of(sweep_run_of(spec_of(THREE)), ALL))
+    assert first == "5 of 5 cells measured."
+    assert third.startswith("gaudi2 · workers=2 · mediapipe is 1.41x [")
+    assert third.endswith("over h100 · workers=2.")
+    assert second.startswith("Fastest: gaudi2 · workers=2 · mediapipe with 848.0 samples/s, 2.52x [")
+
+
+def test_failures_stand_in_the_findings_with_their_reasons(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    results = gather(sweep_run, [run_of(sweep_run, "cpu · workers=1", 1, None, outcome="timed_out", reason="not done")])
+    assert "Not measured: cpu · workers=1: timed out (not done)." in findings(results)
+
+
+def test_samples_left_out_are_named(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    facts = {"data.samples_left_out": "1", "data.left_out": "7.jpg (truncated)"}
+    results = gather(sweep_run, [run_of(sweep_run, "cpu · workers=0", 1, 40.0, facts=facts)])
+    assert any("1: 7.jpg (truncated)" in sentence for sentence in findings(results))
+
+
+def test_html_and_markdown_in_a_reason_are_shown_and_not_obeyed(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    bad = "<script>alert(1)</script> | **bold** [a](b)"
+    document = document_of(gather(sweep_run, [run_of(sweep_run, "cpu · workers=0", 1, None, reason=bad)]))
+    assert "<script>alert" not in to_html(document)
+    assert "&lt;script&gt;" in to_html(document)
+    assert r"\<script\>alert(1)\</script\> \| \*\*bold\*\* \[a\](b)" in to_markdown(document)
+
+
+def test_a_report_has_four_files_and_needs_no_network(folder: Path, spec_of: SpecOf) -> None:
+    results = results_of(sweep_run_of(spec_of(THREE)), ALL)
+    files = write_report(document_of(results), results, folder / "reports")
+    assert sorted(file.name for file in (folder / "reports").iterdir()) == sorted(file.name for file in files)
+    html = (folder / "reports" / "report.html").read_text()
+    assert '<svg role="img" aria-label=' in html
+    assert not re.search(r"(src|href)=[\"']https?:", html)
+    assert "<script" not in html
+
+
+def test_the_csv_has_a_row_a_trial_with_its_outcome(folder: Path, spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    results = gather(sweep_run, [run_of(sweep_run, "cpu · workers=0", 1, 40.0, trial_seconds=9.0)])
+    write_report(document_of(results), results, folder)
+    with (folder / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["outcome"] for row in rows] == ["measured", "not_run", "pruned", "not_run", "not_run", "pruned"]
+    assert rows[0]["train_samples_per_second"] == "40"
+    assert pyarrow.parquet.read_table(folder / "results.parquet").num_rows == 6
+
+
+def test_the_same_results_give_the_same_page(spec_of: SpecOf) -> None:
+    results = results_of(sweep_run_of(spec_of(THREE)), ALL)
+    assert to_html(document_of(results)) == to_html(document_of(results))
+
+
+def test_every_cell_is_listed_the_pruned_too(spec_of: SpecOf) -> None:
+    table = cell_table(results_of(sweep_run_of(spec_of(THREE)), ALL))
+    assert len(table.rows) == 6
+    assert any("pruned" in entries[0] for _, entries in table.rows)

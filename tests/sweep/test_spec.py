@@ -1,0 +1,109 @@
+"""What a sweep file may say, and how it is told what it may not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from bridgetower_ray.errors import UsageError
+from bridgetower_ray.sweep.settings import SWEEPABLE, TrainingSettings
+from bridgetower_ray.sweep.spec import SweepSpec, load_spec, sweep_schema
+from tests.conftest import MINI, SWEEPS
+
+BAD = {
+    "unknown key": (MINI.replace("max_steps", "max_step"), r":4: unknown key 'max_step'; did you mean 'max_steps'\?"),
+    "unknown axis": (MINI.replace("  dataloader_num_workers: [", "  dataloader_workers: ["), r":8: unknown key 'dat"),
+    "wrong type": (MINI.replace("repeats: 2", "repeats: two"), r":5: measure.repeats: .*integer"),
+    "wrong type in an axis": (MINI.replace("[0, 1]", "[0, '1']"), r":8: axes.dataloader_num_workers.1: .*integer"),
+    "a switch for a number": (MINI.replace("repeats: 2", "repeats: true"), r":5: measure.repeats: .*integer"),
+    "empty axis": (MINI.replace("[0, 1]", "[]"), r":8: axes.dataloader_num_workers is an empty axis"),
+    "duplicate key": (MINI + "name: other\n", r":11: the key 'name' stands already in line 1"),
+    "unknown accelerator": (MINI.replace("[cpu]", "[gaudi22]"), r":7: unknown accelerator .*did you mean 'gaudi2'"),
+    "no steps": (MINI.replace("max_steps: 9, ", ""), r":4: a window needs steps"),
+    "two lengths": (MINI.replace("max_steps: 9", "max_steps: 9, num_train_epochs: 1"), r":4: .*not both"),
+    "no slug": (MINI.replace("name: mini", "name: ../up"), r":1: name: '../up' is no slug"),
+    "no name": (MINI.replace("name: mini\n", ""), r"name is missing"),
+    "no mapping": ("- 1\n", r":1: a sweep is a mapping"),
+    "no YAML": ("name: [\n", r"not valid YAML"),
+    "object tag": ("name: !!python/object/apply:os.getcwd []\n", r"not valid YAML"),
+    "unknown preset": (MINI.replace("preset:tiny", "preset:small"), r":2: unknown preset"),
+    "unknown built-in": (MINI.replace("builtin:cartoons", "builtin:photos"), r":3: unknown data set"),
+    "repeated value": (MINI.replace("[0, 1]", "[0, 0]"), r":8: the axis dataloader_num_workers repeats a value"),
+    "axis set twice": (MINI.replace("max_steps: 9", "max_steps: 9, dataloader_num_workers: 0"), r"keep one of the two"),
+    "gaudi's own without one": (
+        MINI.replace("max_steps: 9", "max_steps: 9, use_lazy_mode: false"),
+        r":4: use_lazy_mode is a setting of Gaudi accelerators, and the sweep has none",
+    ),
+    "baseline off the axis": (MINI.replace("workers: 0}", "workers: 5}"), r":10: 5 is no value of the axis"),
+    "exclude off the axis": (MINI + "exclude: [{bf16: true}]\n", r":11: unknown axis 'bf16'"),
+    "empty exclude rule": (MINI + "exclude: [{}]\n", r":11: an empty rule"),
+    "own accelerator without like": (MINI + "accelerators: {mi300: {devices: 2}}\n", r"needs `like:"),
+    "not a number": (MINI.replace("1.0e-5", ".nan"), r":4: training.learning_rate"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
+def test_a_faulty_sweep_file_is_told_where_and_why(
+    text: str, message: str, spec_of: Callable[[str], SweepSpec]
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        spec_of(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_absent_sweep_file_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        load_spec(tmp_path / "absent.yaml")
+
+
+def test_a_binary_file_is_no_sweep_file(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_spec(tmp_path / "sweep.yaml")
+
+
+def test_a_number_in_exponent_form_without_a_point_is_a_number(spec_of: Callable[[str], SweepSpec]) -> None:
+    assert spec_of(MINI.replace("1.0e-5", "1e-5")).training.learning_rate == 1e-5
+
+
+def test_a_spec_reads_back_from_its_own_json(spec_of: Callable[[str], SweepSpec]) -> None:
+    spec = spec_of(MINI)
+    assert SweepSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_an_accelerator_of_the_users_own_behaves_like_a_known_one(spec_of: Callable[[str], SweepSpec]) -> None:
+    spec = spec_of(MINI.replace("[cpu]", "[cpu, l40s]") + "accelerators: {l40s: {like: h100, devices: 2}}\n")
+    own = spec.accelerator("l40s")
+    assert (own.device, own.marker, spec.devices("l40s")) == ("cuda", "bridgetower_l40s", 2)
+
+
+def test_the_committed_schema_is_the_one_the_code_gives() -> None:
+    assert json.loads((SWEEPS / "sweep.schema.json").read_text()) == sweep_schema()
+
+
+@pytest.mark.parametrize("file", sorted(SWEEPS.glob("*.yaml")), ids=lambda file: file.name)
+def test_every_sweep_in_the_folder_fits_schema_and_spec(file: Path) -> None:
+    if file.name == "runtime_env.yaml":
+        pytest.skip("no sweep, but what `ray job submit` reads")
+    jsonschema.validate(yaml.safe_load(file.read_text()), sweep_schema())
+    load_spec(file)
+
+
+def test_the_schema_refuses_an_unknown_key() -> None:
+    values = yaml.safe_load(MINI)
+    values["training"]["max_step"] = 3
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(values, sweep_schema())
+
+
+def test_training_settings_are_names_of_training_arguments() -> None:
+    from transformers import TrainingArguments
+
+    from bridgetower_ray.training.backends.standard import OWN_SETTINGS
+
+    known = set(TrainingArguments.__dataclass_fields__)
+    assert set(TrainingSettings.model_fields) - OWN_SETTINGS <= known
+    assert set(SWEEPABLE) <= set(TrainingSettings.model_fields)
