@@ -13,14 +13,14 @@ from rich.text import Text
 
 from bridgetower_ray import __version__
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
-from bridgetower_ray.report.listings import nodes_object, plan_object, show_nodes, show_plan
+from bridgetower_ray.report.plan_listing import plan_object, show_plan
+from bridgetower_ray.store.location import check_exists, check_outlives_job, default_uri
 from bridgetower_ray.store.redaction import redact
+from bridgetower_ray.sweep.examples import example_names, example_text
 from bridgetower_ray.sweep.plan import Inventory, estimate_seconds, make_plan
 from bridgetower_ray.sweep.spec import SweepSpec, load_spec, sweep_schema
 
 if TYPE_CHECKING:
-    from bridgetower_ray.report.regressions import Arm
-    from bridgetower_ray.run import Session
     from bridgetower_ray.store.tracking import Tracking
 
 SWEEP = click.argument("sweep", type=click.Path(path_type=Path))
@@ -66,6 +66,13 @@ def schema() -> None:
 
 
 @main.command()
+@click.argument("name", required=False)
+def example(name: str | None) -> None:
+    """Print an example sweep, or without a NAME which there are."""
+    click.echo("\n".join(example_names()) if name is None else example_text(name), nl=name is None)
+
+
+@main.command()
 @click.argument("sweep", type=click.Path(path_type=Path), required=False)
 @ADDRESS
 @click.option("--resources", is_flag=True, help="Print what `ray start --resources` wants on this host, and no more.")
@@ -82,6 +89,7 @@ def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bo
         return
     from bridgetower_ray.cluster.survey import look_at_cluster, look_at_this_host
     from bridgetower_ray.doctor.judgement import examine
+    from bridgetower_ray.doctor.listing import nodes_object, show_nodes
 
     spec = load_spec(sweep)[0] if sweep is not None else None
     address = address or os.environ.get("RAY_ADDRESS")
@@ -90,7 +98,7 @@ def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bo
     if as_json:
         click.echo(redact(json.dumps(nodes_object(nodes, findings), indent=2)))
     else:
-        show_nodes(nodes, findings, _console())
+        show_nodes(nodes, findings, _console(), redact)
     sys.exit(EXIT_NOT_ALL_MEASURED if any(one.serious for one in findings) else 0)
 
 
@@ -119,9 +127,7 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 @click.option("--wait-for-nodes", "wait", metavar="TIME", help="Wait for nodes that are still to come, such as 10m.")
 def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool, wait: str | None) -> None:
     """Run SWEEP, or what is left of its newest sweep run, and report on it."""
-    from bridgetower_ray.run import rehearse_sweep, run_sweep
-    from bridgetower_ray.store.results import publish
-    from bridgetower_ray.store.tracking import StoreUnavailable
+    from bridgetower_ray.run import publish_end, rehearse_sweep, run_sweep
 
     spec, _ = load_spec(sweep)
     wait_seconds = 0.0 if wait is None else _seconds(wait)
@@ -129,18 +135,11 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, reh
     console = _console()
     tracking = _tracking(reports)
     if rehearse:
-        session = rehearse_sweep(spec, tracking, Path.cwd(), console)
+        end = rehearse_sweep(spec, tracking, Path.cwd(), console)
     else:
-        session = run_sweep(spec, tracking, Path.cwd(), address, fresh, console, wait_seconds)
-    _say_what_waits(session, console)
-    try:
-        complete = publish(
-            tracking, session.sweep_run.experiment, session.sweep_run.id, _report_folder(reports), console
-        )
-    except StoreUnavailable as error:
-        console.print(Text(f"no report: {error}", style="red"), soft_wrap=True)
-        complete = False
-    if session.interrupted:
+        end = run_sweep(spec, tracking, Path.cwd(), address, fresh, console, wait_seconds)
+    complete = publish_end(end, tracking, _report_folder(reports), console)
+    if end.interrupted:
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0 if complete else EXIT_NOT_ALL_MEASURED)
 
@@ -158,10 +157,11 @@ def report(sweep: str | None, sweep_run: str | None, published: str | None, repo
     if published is not None:
         _report_published(published, reports, _console())
     elif sweep is not None:
-        from bridgetower_ray.store.results import publish
+        from bridgetower_ray.store.publishing import publish
+        from bridgetower_ray.store.results import name_of_sweep
 
         tracking = _existing_tracking(reports)
-        publish(tracking, _sweep_name(sweep), sweep_run, _report_folder(reports), _console())
+        publish(tracking, name_of_sweep(sweep), sweep_run, _report_folder(reports), _console())
 
 
 @main.command()
@@ -176,32 +176,16 @@ def compare(before: str, after: str, fail_over: str | None) -> None:
     """
     from bridgetower_ray.report.regressions import changes, changes_table
     from bridgetower_ray.report.render import show_table
+    from bridgetower_ray.store.results import read_side
 
     limit = None if fail_over is None else _share(fail_over)
-    found = changes(_arms(before), _arms(after))
+    found = changes(*(read_side(side, lambda: _existing_tracking(None)) for side in (before, after)))
     console = _console()
     show_table(changes_table(found), console)
     slower = [one.setting for one in found if limit is not None and one.slower_by_more_than(limit)]
     if slower:
         console.print(Text(f"slower by more than {fail_over}: {', '.join(slower)}", style="red"))
         sys.exit(EXIT_NOT_ALL_MEASURED)
-
-
-def _sweep_name(sweep: str) -> str:
-    return load_spec(Path(sweep))[0].name if sweep.endswith((".yaml", ".yml")) else sweep
-
-
-def _arms(source: str) -> "dict[str, Arm]":
-    """The cells of a side of `compare`."""
-    from bridgetower_ray.report.records import to_table
-    from bridgetower_ray.report.regressions import arms_of, read_arms
-    from bridgetower_ray.store.results import read_results
-
-    if source.endswith(".parquet"):
-        return read_arms(Path(source))
-    name, _, sweep_run = source.partition("@")
-    results, _ = read_results(_existing_tracking(None), _sweep_name(name), sweep_run or None)
-    return arms_of(to_table(results))
 
 
 def _share(text: str) -> float:
@@ -250,48 +234,26 @@ def _rows(spec: SweepSpec, address: str | None) -> int | None:
 def _inventory(address: str | None) -> Inventory | None:
     if address is None:
         return None
-    from bridgetower_ray.cluster import connection as cluster
+    from bridgetower_ray.cluster.connection import connected
+    from bridgetower_ray.cluster.nodes import inventory
 
-    with cluster.connected(address):
-        return cluster.inventory()
+    with connected(address):
+        return inventory()
 
 
 def _tracking(reports: Path | None) -> "Tracking":
-    """The store; in a Ray job's throw-away folder only one that outlives it.
-
-    Raises:
-        UsageError: the store or the report folder would be lost with the job's working folder.
-    """
-    from bridgetower_ray.store.tracking import Tracking, default_uri, local_store_file
-
+    """The store; in a Ray job's throw-away folder only one that outlives it."""
     uri = default_uri(Path.cwd())
-    if _inside_ray_job():
-        file = local_store_file(uri)
-        if file is not None and file.is_relative_to(Path.cwd()):
-            raise UsageError(
-                "in a Ray job the working folder is a throw-away copy: add `--tracking-uri http://HOST:5000`, "
-                "or another store that outlives it, to the run"
-            )
-        if not _report_folder(reports).is_absolute() or _report_folder(reports).is_relative_to(Path.cwd()):
-            raise UsageError(
-                "in a Ray job the working folder is a throw-away copy: add `--reports /absolute/folder` to the run"
-            )
+    check_outlives_job(uri, _report_folder(reports))
+    from bridgetower_ray.store.tracking import Tracking
+
     return Tracking(uri)
 
 
 def _existing_tracking(reports: Path | None) -> "Tracking":
-    """The store, for those who only read: a SQLite file that is not there is not made."""
-    from bridgetower_ray.store.tracking import default_uri, local_store_file
-
-    file = local_store_file(default_uri(Path.cwd()))
-    if file is not None and not file.exists():
-        raise UsageError(f"no tracking store at {file}; run this where the sweep was run, or set MLFLOW_TRACKING_URI")
+    """The store, for those who only read."""
+    check_exists(default_uri(Path.cwd()))
     return _tracking(reports)
-
-
-def _inside_ray_job() -> bool:
-    """Whether this is the entrypoint of `ray job submit`, in a copy of the folder that goes away."""
-    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "runtime_resources" in Path.cwd().parts
 
 
 def _report_folder(reports: Path | None) -> Path:
@@ -304,17 +266,9 @@ def _earlier_seconds(spec: SweepSpec) -> dict[str, float]:
     if "MLFLOW_TRACKING_URI" not in os.environ and not local.exists():
         return {}
     from bridgetower_ray.store.results import earlier_seconds
-    from bridgetower_ray.store.tracking import Tracking, default_uri
+    from bridgetower_ray.store.tracking import Tracking
 
     return earlier_seconds(Tracking(default_uri(Path.cwd())), spec.name)
-
-
-def _say_what_waits(session: "Session", console: Console) -> None:
-    if session.waiting:
-        console.print(
-            f"{session.waiting} results wait on this host: the tracking store did not take them; "
-            "the next `run` writes them"
-        )
 
 
 if __name__ == "__main__":

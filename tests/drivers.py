@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 
 from bridgetower_ray.report.records import SweepResults
+from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.results import read_results
-from bridgetower_ray.store.tracking import Tracking, default_uri
+from bridgetower_ray.store.tracking import Tracking
 from tests.conftest import MINI, start
 
 LONG = MINI.replace("max_steps: 9", "max_steps: 100000").replace("max_seq_length: 16", "max_seq_length: 17")

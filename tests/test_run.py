@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridgetower_ray.store.tracking import Tracking, default_uri
+from bridgetower_ray.store.location import default_uri
+from bridgetower_ray.store.tracking import Tracking
 from tests.conftest import MINI, command
 from tests.drivers import results
 

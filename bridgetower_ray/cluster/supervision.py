@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bridgetower_ray.doctor.software import PACKAGE_FOLDER
+from bridgetower_ray.doctor.software import interpreter_environment
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.training.events import EVENTS_FD
 
@@ -189,15 +189,10 @@ def rank_environment(
 ) -> dict[str, str]:
     """A rank's environment, read by torch and optimum-habana alike.
 
-    Threads are the same for one rank and for many; the tracking server's credentials stay with the driver.
+    Threads are the same for one rank and for many.
     """
-    kept = {name: value for name, value in inherited.items() if not name.startswith("MLFLOW_")}
-    # A checkout goes along to another interpreter; a site-packages folder would bring its neighbours with it.
-    own = [] if PACKAGE_FOLDER.parent.name in ("site-packages", "dist-packages") else [str(PACKAGE_FOLDER.parent)]
-    search_path = [*own, *filter(None, [kept.get("PYTHONPATH")])]
     return {
-        **kept,
-        "PYTHONPATH": os.pathsep.join(search_path),
+        **interpreter_environment(inherited),
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": str(threads),

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridgetower_ray.cluster import connection as cluster
+from bridgetower_ray.cluster.connection import connected
+from bridgetower_ray.cluster.nodes import ask_every_node, inventory, living_nodes
 from bridgetower_ray.doctor.facts import NodeFacts, node_facts
 from bridgetower_ray.doctor.hardware import local_resources
 from bridgetower_ray.doctor.judgement import Node
@@ -24,11 +25,11 @@ def look_at_this_host(spec: SweepSpec | None) -> tuple[list[Node], Plan | None]:
 
 def look_at_cluster(address: str, spec: SweepSpec | None) -> tuple[list[Node], Plan | None]:
     """Every node of the cluster at `address`, each asked once."""
-    with cluster.connected(address):
-        described = {node["NodeID"]: node for node in cluster.living_nodes()}
+    with connected(address):
+        described = {node["NodeID"]: node for node in living_nodes()}
         arguments = {key: (_interpreter_for(node["Resources"], spec),) for key, node in described.items()}
-        plan = lay_out(spec, cluster.inventory()) if spec else None
-        answers = cluster.ask_every_node(node_facts, arguments)
+        plan = lay_out(spec, inventory()) if spec else None
+        answers = ask_every_node(node_facts, arguments)
         return [_node(described[key], answer) for key, answer in answers.items()], plan
 
 

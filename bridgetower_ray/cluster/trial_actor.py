@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import ray
 from ray import tune
 
-from bridgetower_ray.cluster.connection import first_fingerprint
+from bridgetower_ray.cluster.claim import first_fingerprint
 from bridgetower_ray.cluster.supervision import ProcessGroup
 from bridgetower_ray.data.preparation import Prepared
 from bridgetower_ray.doctor.hardware import system_sample

@@ -12,7 +12,7 @@ from typing import Any
 
 from ray import tune
 
-from bridgetower_ray.cluster.connection import inventory
+from bridgetower_ray.cluster.nodes import inventory
 from bridgetower_ray.cluster.trial_actor import TrialActor
 from bridgetower_ray.store.recorder import Recorder
 from bridgetower_ray.sweep.cells import Trial

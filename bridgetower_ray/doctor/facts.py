@@ -11,11 +11,10 @@ from pathlib import Path
 import psutil
 from pydantic import Field
 
-from bridgetower_ray.cluster.supervision import rank_environment
 from bridgetower_ray.data.cache import cache_root
 from bridgetower_ray.doctor.hardware import cpu_model, devices, driver_version
 from bridgetower_ray.doctor.neighbours import foreign_device_processes
-from bridgetower_ray.doctor.software import library_versions, source_hash
+from bridgetower_ray.doctor.software import interpreter_environment, library_versions, source_hash
 from bridgetower_ray.sweep.settings import Strict
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where torch's loaders put their batches
@@ -87,10 +86,14 @@ def node_facts(python: str | None = None) -> NodeFacts:
 
 def _interpreter(python: str) -> Interpreter:
     command = [python, "-m", "bridgetower_ray.doctor.installed"]
-    environment = rank_environment(os.environ, rank=0, ranks=1, master_port=0, threads=1)
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=INTERPRETER_SECONDS
+            command,
+            env=interpreter_environment(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INTERPRETER_SECONDS,
         )
         if done.returncode == 0:
             return Interpreter.model_validate_json(done.stdout.splitlines()[-1])

@@ -2,9 +2,11 @@
 
 import hashlib
 import importlib.metadata
+import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -54,3 +56,12 @@ def _git(git: str, *arguments: str) -> str:
 def stack() -> dict[str, str]:
     """What a sweep run must keep from its first trial to its last."""
     return {"bridgetower-ray source": source_hash(), **library_versions()}
+
+
+def interpreter_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which any interpreter finds this package; the tracking server's credentials stay behind."""
+    kept = {name: value for name, value in inherited.items() if not name.startswith("MLFLOW_")}
+    # A checkout goes along to another interpreter; a site-packages folder would bring its neighbours with it.
+    own = [] if PACKAGE_FOLDER.parent.name in ("site-packages", "dist-packages") else [str(PACKAGE_FOLDER.parent)]
+    search_path = [*own, *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(search_path)}

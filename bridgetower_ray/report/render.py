@@ -23,7 +23,6 @@ from bridgetower_ray.report.tables import (
     speedup_tables,
     throughput_table,
 )
-from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.sweep.sweep_run import REHEARSAL_BANNER
 
 MARKDOWN_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#"})
@@ -47,12 +46,14 @@ def document_of(
     results: SweepResults,
     provenance: tuple[str, ...] = (),
     address_of: Callable[[Sequence[str]], str] | None = None,
+    mask: Callable[[str], str] = str,
 ) -> Document:
     """The report of a sweep run.
 
     Args:
         provenance: lines that say where the numbers come from, such as the store and its views.
         address_of: the address that shows some MLflow runs, by their ids.
+        mask: takes secrets out of a text.
     """
     sweep_run = results.sweep_run
     stack = ", ".join(f"{name} {version}" for name, version in sweep_run.stack.items()) or "not known"
@@ -60,7 +61,7 @@ def document_of(
         title=f"{sweep_run.spec.name}: {results.summary}",
         subtitle=f"{sweep_run.spec.model} on {sweep_run.spec.dataset.path}, sweep run {sweep_run.id}",
         banner=REHEARSAL_BANNER if results.rehearsal else "",
-        findings=tuple(redact(sentence) for sentence in findings(results)),
+        findings=tuple(mask(sentence) for sentence in findings(results)),
         tables=tuple(filter(None, _tables(results))),
         plots=tuple(plots(results)),
         cells=cell_table(results, address_of),

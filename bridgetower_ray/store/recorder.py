@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from bridgetower_ray.cluster.progress import SweepProgress, TrialProgress, View
 from bridgetower_ray.report.diagnosis import flags, takes_turns, verdict
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import HEADLINE, StoreUnavailable, Tracking
 from bridgetower_ray.sweep.cells import MEDIA_LOADER, Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
+from bridgetower_ray.sweep.progress import SweepProgress, TrialProgress, View
 from bridgetower_ray.sweep.sweep_run import SweepRun, TrialRecord
 
 AWAY_SECONDS = 30.0  # how long a store that did not answer is left alone

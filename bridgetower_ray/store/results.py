@@ -1,57 +1,62 @@
-"""From the store to what people read: results, the report on terminal and disk, and MLflow's own pages."""
+"""What the store holds of a sweep: its newest sweep run to go on with, its results to report on."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.report.records import SweepResults, gather
-from bridgetower_ray.report.render import document_of, show, summary_markdown, write_report
-from bridgetower_ray.store.tracking import RunData, StoreUnavailable, Tracking
-from bridgetower_ray.store.views import PARALLEL, chart_page, compare_page, prepared_views, server_address, ui_command
+from bridgetower_ray.report.records import SweepResults, gather, to_table
+from bridgetower_ray.report.regressions import Arm, arms_of, read_arms
+from bridgetower_ray.store.tracking import RunData, Tracking
 from bridgetower_ray.sweep.outcomes import Kind
-from bridgetower_ray.sweep.sweep_run import SweepRun
+from bridgetower_ray.sweep.plan import Plan
+from bridgetower_ray.sweep.spec import load_spec
+from bridgetower_ray.sweep.sweep_run import SweepRun, describe_sweep_run, new_sweep_run_id
 
 
-def publish(tracking: Tracking, name: str, sweep_run: str | None, folder: Path, console: Console) -> bool:
-    """Print a sweep run's report, write it to `folder`/`name`, and present it in MLflow.
+def choose_sweep_run(
+    plan: Plan, tracking: Tracking, experiment_id: str, fresh: bool, stack: dict[str, str]
+) -> tuple[SweepRun, dict[tuple[str, int], RunData]]:
+    """The sweep run to log to, and the trials of it that are measured already, by their keys.
 
-    Returns:
-        Whether every cell was measured.
+    Args:
+        stack: what the sweep run must keep from its first trial to its last.
 
     Raises:
-        UsageError: there is no such sweep or sweep run.
+        UsageError: the newest sweep run was begun with another stack.
     """
-    results, experiment_id = read_results(tracking, name, sweep_run)
-    lines = ways_to_see(tracking.uri, experiment_id, [record.run_id for record in results.records])
-    server = server_address(tracking.uri)
-    document = document_of(results, lines, lambda runs: server + compare_page(experiment_id, runs))
-    console.print()
-    show(document, console)
-    files = write_report(document, results, folder / name)
-    console.print()
-    for line in [*(f"report: {file}" for file in files), *lines]:
-        console.print(Text(line), soft_wrap=True)
-    views = prepared_views(list(results.sweep_run.spec.axis_values), results.sweep_run.id)
-    try:
-        tracking.present(experiment_id, summary_markdown(document, str((folder / name).resolve())), views)
-    except StoreUnavailable as error:
-        console.print(Text(f"MLflow's pages are not brought up to date: {error}", style="yellow"), soft_wrap=True)
-    return results.complete
+    newest = None if fresh else tracking.newest_sweep_run(experiment_id)
+    if newest is None:
+        return describe_sweep_run(new_sweep_run_id(), plan, stack), {}
+    tracking.close_stale(experiment_id, newest, time.time_ns() // 1_000_000)
+    runs = tracking.runs(experiment_id, newest)
+    described = described_by(tracking, runs)
+    if described is not None:
+        _refuse_other_stack(newest, described.stack, stack)
+    wanted = {trial.key for trial in plan.trials}
+    done = {key: run for key, run in _measured(runs).items() if key in wanted}
+    return describe_sweep_run(newest, plan, stack), done
 
 
-def ways_to_see(uri: str, experiment_id: str, run_ids: Sequence[str]) -> tuple[str, ...]:
-    """The command that serves a local store, and the addresses of the prepared views and the compare page."""
-    server, serve = server_address(uri), ui_command(uri)
-    views = {
-        "charts by setting": chart_page(experiment_id),
-        "parallel plot": chart_page(experiment_id, PARALLEL),
-        "runs compared": compare_page(experiment_id, run_ids),
+def _measured(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
+    return {
+        (run.tags["cell_id"], int(run.tags["repeat"])): run
+        for run in runs
+        if run.tags.get("outcome") == Kind.MEASURED and {"cell_id", "repeat"} <= set(run.tags)
     }
-    lines = tuple(f"{what}: {server}{page}" for what, page in views.items())
-    return (f"to see the runs: {serve}", *lines) if serve else lines
+
+
+def _refuse_other_stack(sweep_run: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    changed = [
+        f"{name} {before.get(name, '-')} -> {now.get(name, '-')}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
+        raise UsageError(
+            f"the sweep run {sweep_run} was begun with other software ({'; '.join(changed)}): its numbers would not "
+            "be comparable; start another with --fresh"
+        )
 
 
 def read_results(tracking: Tracking, name: str, sweep_run: str | None = None) -> tuple[SweepResults, str]:
@@ -95,3 +100,24 @@ def described_by(tracking: Tracking, runs: Sequence[RunData]) -> SweepRun | None
     """The description in the newest run that was written to its end; a run of a killed driver has none."""
     written = [run for run in runs if "trial_seconds" in run.metrics]
     return tracking.describe(written[-1].run_id) if written else None
+
+
+def name_of_sweep(sweep: str) -> str:
+    """The name of a sweep that is given by its name or its file."""
+    return load_spec(Path(sweep))[0].name if sweep.endswith((".yaml", ".yml")) else sweep
+
+
+def read_side(source: str, open_store: Callable[[], Tracking]) -> dict[str, Arm]:
+    """The cells of one side of a comparison, by cell id.
+
+    Args:
+        source: a sweep's name or file, NAME@SWEEP_RUN, or a saved results.parquet, for which no store is opened.
+
+    Raises:
+        UsageError: there is no such sweep, sweep run or file.
+    """
+    if source.endswith(".parquet"):
+        return read_arms(Path(source))
+    name, _, sweep_run = source.partition("@")
+    results, _ = read_results(open_store(), name_of_sweep(name), sweep_run or None)
+    return arms_of(to_table(results))

@@ -18,6 +18,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
+from bridgetower_ray.store.location import local_store_file
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
@@ -54,16 +55,6 @@ class RunData:
     tags: Mapping[str, str]
     params: Mapping[str, str]
     metrics: Mapping[str, float]
-
-
-def default_uri(folder: Path) -> str:
-    """`MLFLOW_TRACKING_URI`, or a SQLite file in `folder`."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
-
-
-def local_store_file(uri: str) -> Path | None:
-    """The file of a SQLite store, None for any other."""
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
 class Tracking:

@@ -102,3 +102,15 @@ def server_address(uri: str) -> str:
 def ui_command(uri: str) -> str | None:
     """The command that serves a local store; None where a server does already."""
     return None if uri.startswith("http") else f"mlflow ui --backend-store-uri {redact(uri)}"
+
+
+def ways_to_see(uri: str, experiment_id: str, run_ids: Sequence[str]) -> tuple[str, ...]:
+    """The command that serves a local store, and the addresses of the prepared views and the compare page."""
+    server, serve = server_address(uri), ui_command(uri)
+    views = {
+        "charts by setting": chart_page(experiment_id),
+        "parallel plot": chart_page(experiment_id, PARALLEL),
+        "runs compared": compare_page(experiment_id, run_ids),
+    }
+    lines = tuple(f"{what}: {server}{page}" for what, page in views.items())
+    return (f"to see the runs: {serve}", *lines) if serve else lines

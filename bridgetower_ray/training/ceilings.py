@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import Trainer
 
 from bridgetower_ray.sweep.cells import Cell
-from bridgetower_ray.training.backends.standard import Backend
+from bridgetower_ray.training.backends.contract import Backend
 from bridgetower_ray.training.meter import Meter, Window
 from bridgetower_ray.training.samples import Samples
 from bridgetower_ray.training.trainer import trainer_for

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 
-from bridgetower_ray.training.backends.standard import Backend
+from bridgetower_ray.training.backends.contract import Backend
 from bridgetower_ray.training.meter import Meter
 from bridgetower_ray.training.samples import Samples
 

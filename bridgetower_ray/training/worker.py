@@ -15,7 +15,8 @@ from bridgetower_ray.data.preparation import Prepared, prepare
 from bridgetower_ray.doctor.neighbours import HostUse, foreign_device_processes, host_use, neighbours
 from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.cells import Cell
-from bridgetower_ray.training.backends.standard import Backend, backend_for
+from bridgetower_ray.training.backends.choice import backend_for
+from bridgetower_ray.training.backends.contract import Backend
 from bridgetower_ray.training.ceilings import compute_window, gather, loader_rate, sum_over_ranks
 from bridgetower_ray.training.environment import describe_environment
 from bridgetower_ray.training.events import Events

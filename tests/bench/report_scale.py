@@ -6,8 +6,9 @@ from pathlib import Path
 
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.render import document_of, write_report
+from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.results import described_by
-from bridgetower_ray.store.tracking import Tracking, default_uri
+from bridgetower_ray.store.tracking import Tracking
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import load_spec

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import psutil
 
-from bridgetower_ray.cluster import connection as cluster
+from bridgetower_ray.cluster.connection import simulated
 from bridgetower_ray.cluster.progress import PlainView
 from bridgetower_ray.cluster.tune_run import run_trials
+from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.recorder import Recorder
 from bridgetower_ray.store.spool import Spool
-from bridgetower_ray.store.tracking import RunData, Tracking, default_uri
+from bridgetower_ray.store.tracking import RunData, Tracking
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.plan import Plan, make_plan
 from bridgetower_ray.sweep.rehearsal import simulated_nodes
@@ -78,7 +79,7 @@ def run_stand_ins(
         sweep_run = describe_sweep_run("bench", plan, {})
         view = PlainView(lambda _: None)
         recorder = Recorder(trials, sweep_run, tracking, experiment, Spool(folder / "spool"), view)
-        with cluster.simulated([node for node in simulated_nodes(plan) for _ in range(nodes_each)]):
+        with simulated([node for node in simulated_nodes(plan) for _ in range(nodes_each)]):
             started, started_at = time.monotonic(), time.time()
             run_trials(trials, folder, recorder, plan.spec.scheduling, {"worker": STAND_IN})
             wall = time.monotonic() - started

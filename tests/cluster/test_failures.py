@@ -10,8 +10,10 @@ from typing import Any
 import psutil
 import pytest
 
-from bridgetower_ray.cluster import connection as cluster
-from bridgetower_ray.store.tracking import Tracking, default_uri
+from bridgetower_ray.cluster.claim import claimed, first_fingerprint
+from bridgetower_ray.cluster.connection import LOCAL_OBJECT_STORE_BYTES, connected
+from bridgetower_ray.store.location import default_uri
+from bridgetower_ray.store.tracking import Tracking
 from tests.conftest import MINI, ONE_CELL, command
 from tests.data.test_data import write_images
 from tests.drivers import ranks_of, results, start_driver, wait_until
@@ -27,14 +29,14 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("TEST_DRIVER", str(tmp_path))
-    common = {"object_store_memory": cluster.LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
+    common = {"object_store_memory": LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
     simulation = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0})
     yield simulation
     simulation.shutdown()
 
 
 def add_node(nodes: Any, env_vars: dict[str, str] | None = None, **resources: float) -> Any:
-    memory = cluster.LOCAL_OBJECT_STORE_BYTES
+    memory = LOCAL_OBJECT_STORE_BYTES
     return nodes.add_node(num_cpus=2, resources={**NODE, **resources}, object_store_memory=memory, env_vars=env_vars)
 
 
@@ -108,18 +110,17 @@ def test_a_run_waits_for_nodes_that_are_still_to_come(folder: Path, nodes: Any) 
 
 
 def test_a_sweep_has_one_driver_on_a_cluster_whatever_hosts_they_are_on(nodes: Any) -> None:
-    with cluster.connected(nodes.address), cluster.claimed("mini@store"):
+    with connected(nodes.address), claimed("mini@store"):
         code = (
-            "import sys; from bridgetower_ray import cluster\n"
-            "with cluster.connected(sys.argv[1]), cluster.claimed('mini@store'): pass"
+            "import sys; from bridgetower_ray import cluster\nwith connected(sys.argv[1]), claimed('mini@store'): pass"
         )
         second = subprocess.run(
             [sys.executable, "-c", code, nodes.address], capture_output=True, text=True, check=False
         )
         assert "UsageError: another `bridgetower-ray run` is at work on mini@store on this cluster" in second.stderr
-        assert cluster.first_fingerprint("mini@store", "f00d", "one") == ("f00d", "one")
-        assert cluster.first_fingerprint("mini@store", "beef", "two") == ("f00d", "one")
-    with cluster.connected(nodes.address), cluster.claimed("mini@store"):
+        assert first_fingerprint("mini@store", "f00d", "one") == ("f00d", "one")
+        assert first_fingerprint("mini@store", "beef", "two") == ("f00d", "one")
+    with connected(nodes.address), claimed("mini@store"):
         pass
 
 

@@ -8,7 +8,7 @@ import mlflow
 import pytest
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.store.tracking import default_uri
+from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.rehearsal import rehearsal_of, simulated_nodes

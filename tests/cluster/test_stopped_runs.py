@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bridgetower_ray.store.tracking import Tracking, default_uri
+from bridgetower_ray.store.location import default_uri
+from bridgetower_ray.store.tracking import Tracking
 from tests.conftest import MINI, ONE_CELL, command, start
 from tests.data.test_data import write_images
 from tests.drivers import LONG, ranks_of, results, wait_until

@@ -17,10 +17,11 @@ from bridgetower_ray.report.diagnosis import contamination, flags, predict_worke
 from bridgetower_ray.report.limits import speedup_pairs, worker_advice
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.tables import host_share_table, limits_table
+from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.recorder import Recorder, replay
 from bridgetower_ray.store.results import read_results
 from bridgetower_ray.store.spool import Spool
-from bridgetower_ray.store.tracking import StoreUnavailable, Tracking, default_uri
+from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bridgetower_ray.store.results import publish, read_results
-from bridgetower_ray.store.tracking import Tracking, default_uri
+from bridgetower_ray.store.location import default_uri
+from bridgetower_ray.store.publishing import publish
+from bridgetower_ray.store.results import read_results
+from bridgetower_ray.store.tracking import Tracking
 from bridgetower_ray.store.views import PARALLEL, chart_page, compare_page, runs_page
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec, load_spec

@@ -8,11 +8,12 @@ import mlflow
 import pytest
 
 from bridgetower_ray.errors import UsageError
+from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.recorder import replay
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.results import read_results
 from bridgetower_ray.store.spool import Spool
-from bridgetower_ray.store.tracking import StoreUnavailable, Tracking, default_uri
+from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec

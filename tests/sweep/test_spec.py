@@ -102,7 +102,7 @@ def test_the_schema_refuses_an_unknown_key() -> None:
 def test_training_settings_are_names_of_training_arguments() -> None:
     from transformers import TrainingArguments
 
-    from bridgetower_ray.training.backends.standard import OWN_SETTINGS
+    from bridgetower_ray.training.backends.contract import OWN_SETTINGS
 
     known = set(TrainingArguments.__dataclass_fields__)
     assert set(TrainingSettings.model_fields) - OWN_SETTINGS <= known

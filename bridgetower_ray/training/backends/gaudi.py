@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from optimum.habana import GaudiConfig, GaudiTrainer, GaudiTrainingArguments
 from optimum.habana.utils import set_seed
 from transformers import Trainer, TrainingArguments
 
 from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.cells import Cell
-from bridgetower_ray.training.backends.standard import common_arguments, torch_hpu
+from bridgetower_ray.training.backends.contract import common_arguments
 
 # Contents of gaudi_config.json of Habana/clip on the hub, which the published run names.
 CLIP_CONFIG = {"use_fused_adam": True, "use_fused_clip_norm": True, "use_torch_autocast": True}
@@ -97,6 +98,11 @@ class GaudiBackend:
             "torch_compile_backend": trainer.args.torch_compile_backend,
             "gaudi_config": trainer.gaudi_config.to_dict(),
         }
+
+
+def torch_hpu() -> Any:
+    """`torch.hpu`, which the Gaudi software adds to torch."""
+    return vars(torch)["hpu"]
 
 
 def write_gaudi_config(cell: Cell, folder: Path) -> Path:

@@ -1,58 +1,15 @@
-"""What differs between devices, behind one small contract: arguments, Trainer, synchronisation, memory."""
+"""The standard Trainer, on a CPU or on CUDA devices."""
 
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import transformers
 from transformers import Trainer, TrainingArguments
 
-from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.cells import Cell
-from bridgetower_ray.sweep.settings import HPU_SETTINGS
-
-# Where the sweep file's names are not TrainingArguments' own.
-OWN_SETTINGS = {
-    "max_seq_length",
-    "freeze_text_pooler",
-    "multiprocessing_context",
-    "mediapipe_dataloader",
-    "input_pipeline",
-    "cpu_threads_per_rank",
-    *HPU_SETTINGS,
-}
-
-
-class Backend(Protocol):
-    """One kind of device as the worker sees it."""
-
-    asynchronous: bool
-    trainer_class: type[Trainer]
-
-    def set_seed(self, seed: int) -> None:
-        """Seed every generator that the training draws from."""
-
-    def arguments(self, cell: Cell, total_steps: int, output_folder: Path) -> TrainingArguments:
-        """The Trainer's arguments for a cell."""
-
-    def trainer_arguments(self, arguments: TrainingArguments) -> dict[str, Any]:
-        """What the Trainer's class takes beyond what every Trainer takes."""
-
-    def synchronize(self) -> None:
-        """Return when the device has nothing left to do."""
-
-    def device_name(self) -> str:
-        """The name that the device gives itself."""
-
-    def peak_memory_bytes(self) -> int | None:
-        """Most device memory allocated since the start; None where that cannot be told."""
-
-    def graph_compilations(self) -> int | None:
-        """Graphs compiled since the start; None where nothing compiles, or the library does not say."""
-
-    def facts(self, trainer: Trainer) -> dict[str, Any]:
-        """What the trainer really does with the device: its precision, and the device's own settings."""
+from bridgetower_ray.training.backends.contract import common_arguments
 
 
 class TorchBackend:
@@ -109,58 +66,3 @@ class TorchBackend:
                 "cuda_allocator_settings": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "default"),
             }
         return facts
-
-
-def common_arguments(cell: Cell, total_steps: int, output_folder: Path) -> dict[str, Any]:
-    """The arguments that mean the same on every device.
-
-    Nothing but training happens inside the window: no logging, evaluation or saving; the NaN filter is off
-    since it would synchronise a CUDA device at every step, and `report_to` is none since another MLflow
-    writer would start otherwise.
-    """
-    settings = cell.training.model_dump(exclude=OWN_SETTINGS | {"num_train_epochs", "max_steps"})
-    return {
-        **settings,
-        "max_steps": total_steps,
-        "output_dir": str(output_folder),
-        "remove_unused_columns": False,
-        "ddp_find_unused_parameters": False,
-        "logging_strategy": "no",
-        "logging_nan_inf_filter": False,
-        "save_strategy": "no",
-        "eval_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
-
-
-def backend_for(cell: Cell) -> Backend:
-    """The backend of a cell's accelerator.
-
-    Raises:
-        TrialError: the device, or what drives it, is not on this host.
-    """
-    device = cell.accelerator.device
-    if device == "hpu":
-        return _gaudi_backend(cell)
-    if device == "cuda" and not torch.cuda.is_available():
-        raise TrialError(f"{cell.accelerator.label}: torch {torch.__version__} sees no CUDA device on this host")
-    return TorchBackend(device)
-
-
-def _gaudi_backend(cell: Cell) -> Backend:
-    try:
-        import habana_frameworks.torch  # noqa: F401 - makes torch.hpu
-
-        from bridgetower_ray.training.backends.gaudi import GaudiBackend
-    except ImportError as error:
-        missing = error.name or str(error)
-        raise TrialError(f"{cell.accelerator.label}: no Gaudi software on this host ({missing} is missing)") from None
-    if not torch_hpu().is_available():
-        raise TrialError(f"{cell.accelerator.label}: torch {torch.__version__} sees no HPU on this host")
-    return GaudiBackend()
-
-
-def torch_hpu() -> Any:
-    """`torch.hpu`, which the Gaudi software adds to torch."""
-    return vars(torch)["hpu"]

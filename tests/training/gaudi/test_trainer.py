@@ -16,7 +16,7 @@ from optimum.habana import GaudiTrainer, GaudiTrainingArguments
 from bridgetower_ray.data.preparation import prepare
 from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.cells import Trial
-from bridgetower_ray.training import backends
+from bridgetower_ray.training.backends.choice import backend_for
 from bridgetower_ray.training.backends.gaudi import GaudiBackend, write_gaudi_config
 from bridgetower_ray.training.meter import Meter
 from bridgetower_ray.training.model import load_model
@@ -199,4 +199,4 @@ def test_a_host_whose_torch_sees_no_hpu_is_one_line(
 ) -> None:
     vars(vars(torch)["hpu"])["is_available"] = lambda: False
     with pytest.raises(TrialError, match=r"Gaudi2 HPU: torch \S+ sees no HPU on this host"):
-        backends.backend_for(trial_of().cell)
+        backend_for(trial_of().cell)

@@ -1,18 +1,13 @@
-"""What `plan` and `doctor` print."""
+"""What `plan` prints."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bridgetower_ray.cluster.progress import duration
-from bridgetower_ray.doctor.facts import SHARED_MEMORY, NodeFacts
-from bridgetower_ray.doctor.judgement import GIB, Finding, Node
-from bridgetower_ray.store.redaction import redact
-from bridgetower_ray.sweep.accelerators import MARKER_PREFIX, NODE_RESOURCE
 from bridgetower_ray.sweep.plan import Plan, PlannedCell
+from bridgetower_ray.sweep.progress import duration
 
 
 def show_plan(laid_out: Plan, seconds: float | None, checked: bool, console: Console) -> None:
@@ -72,51 +67,4 @@ def plan_object(laid_out: Plan, seconds: float | None, checked: bool) -> dict[st
             }
             for cell in laid_out.cells
         ],
-    }
-
-
-def show_nodes(nodes: Iterable[Node], findings: Sequence[Finding], console: Console) -> None:
-    """Each node with what it has, then what is wrong and what to do."""
-    titles = ("node", "declares", "devices", "CPUs", "torch", "driver", "memory free", str(SHARED_MEMORY), "disk free")
-    table = Table(*titles, show_edge=False)
-    for node in nodes:
-        table.add_row(*(Text(entry) for entry in _node_row(node)))
-    console.print(table)
-    for finding in findings:
-        console.print(Text(redact(str(finding)), style="red" if finding.serious else "yellow"), soft_wrap=True)
-    serious = sum(finding.serious for finding in findings)
-    console.print(f"{serious} errors, {len(findings) - serious} warnings" if findings else "nothing wrong was found")
-
-
-def _node_row(node: Node) -> tuple[str, ...]:
-    declared = ", ".join(
-        name.removeprefix(MARKER_PREFIX) if amount == 1 else f"{amount:g} {name}"
-        for name, amount in node.declared.items()
-        if name != NODE_RESOURCE and (name.startswith(MARKER_PREFIX) or name in ("HPU", "GPU"))
-    )
-    if not isinstance(node.facts, NodeFacts):
-        return (node.name, declared, "?")
-    facts = node.facts
-    kinds = {name or "unknown": facts.devices.count(name) for name in facts.devices}
-    room = (facts.memory_available, facts.shared_memory, facts.disk_free)
-    memory, shared, disk = (f"{size / GIB:.1f} GiB" for size in room)
-    devices = ", ".join(f"{count} x {name}" for name, count in kinds.items()) or "none"
-    torch = facts.interpreter.torch or "none"
-    return (node.name, declared, devices, str(facts.cpus), torch, facts.driver or "none", memory, shared, disk)
-
-
-def nodes_object(nodes: Iterable[Node], findings: Iterable[Finding]) -> dict[str, Any]:
-    """The same for machines."""
-    return {
-        "nodes": [
-            {
-                "node": node.name,
-                "head": node.head,
-                "declared": dict(node.declared),
-                "facts": node.facts.model_dump() if isinstance(node.facts, NodeFacts) else None,
-                "error": node.facts if isinstance(node.facts, str) else None,
-            }
-            for node in nodes
-        ],
-        "findings": [{"node": one.node, "serious": one.serious, "what": one.what, "do": one.do} for one in findings],
     }
