@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 AxisValue = str | int | float | bool
 REHEARSAL_SUFFIX = "-rehearsal"  # of a rehearsal's experiment
 SLUG = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+NAME = r"^[a-z0-9][a-z0-9._-]{0,72}$"  # a sweep's slug, with room for REHEARSAL_SUFFIX
+MOST_SEED = 2**32 - 1  # of numpy's generator, which transformers seeds too
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -47,7 +49,7 @@ class TrainingSettings(Strict):
     optim: Literal["adamw_torch", "adamw_torch_fused", "adafactor"] = "adamw_torch"
     bf16: bool = False
     gradient_checkpointing: bool = False
-    seed: Count = 42
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 42
     max_seq_length: Annotated[int, Field(ge=2, le=512)] = 128
     freeze_text_pooler: bool = True
     dataloader_num_workers: Count = 0
@@ -84,7 +86,7 @@ class AcceleratorSettings(Strict):
 
     devices: Positive | None = Field(None, description="devices a trial takes, all on one node")
     price_per_hour: Annotated[float, Field(gt=0)] | None = Field(None, description="of a node's devices in use")
-    python: str | None = Field(None, description="interpreter that runs the training; it needs no Ray")
+    python: str | None = Field(None, description="interpreter that trains, a path or a name; it needs no Ray")
     like: str | None = Field(None, description="known accelerator that this one, of your own, behaves like")
 
 

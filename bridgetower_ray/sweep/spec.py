@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from bridgetower_ray.sweep.accelerators import ACCELERATORS, Accelerator, varian
 from bridgetower_ray.sweep.file import Location, SweepFile, read_sweep_file
 from bridgetower_ray.sweep.settings import (
     HPU_SETTINGS,
+    NAME,
     REHEARSAL_SUFFIX,
     SLUG,
     SWEEPABLE,
@@ -51,7 +53,7 @@ Axes: type[Strict] = create_model(
 class SweepSpec(Strict):
     """A whole sweep file."""
 
-    name: Annotated[str, Field(pattern=SLUG)] = Field(description="lower-case slug; names the MLflow experiment")
+    name: Annotated[str, Field(pattern=NAME)] = Field(description="lower-case slug; names the MLflow experiment")
     model: Annotated[str, Field(min_length=1)]
     dataset: DatasetSettings
     training: TrainingSettings = TrainingSettings()
@@ -104,6 +106,9 @@ class SweepSpec(Strict):
         ):
             check(self)
         return self
+
+
+FOUND_LENGTH = 60  # of a value that is quoted in an error
 
 
 class _Misfit(ValueError):
@@ -204,13 +209,16 @@ def load_spec(path: Path) -> tuple[SweepSpec, SweepFile]:
     source = read_sweep_file(path)
     try:
         # JSON is the strict mode in which a list may become a tuple.
-        spec = SweepSpec.model_validate_json(json.dumps(source.values, default=str))
+        spec = SweepSpec.model_validate_json(json.dumps(source.values))
     except ValidationError as error:
         raise UsageError(_explain(error, source)) from None
     except (TypeError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from None
     if spec.name.endswith(REHEARSAL_SUFFIX):
         raise UsageError(f"{path}:{source.line_of(('name',))}: names that end in {REHEARSAL_SUFFIX} are for rehearsals")
+    if re.fullmatch(SLUG, spec.name) is None:
+        line = source.line_of(("name",))
+        raise UsageError(f"{path}:{line}: a name has at most 63 letters, this one has {len(spec.name)}")
     return spec, source
 
 
@@ -236,8 +244,15 @@ def _sentence(first: Any, where: str, location: Location) -> str:
         case "too_short":
             return f"{where} is an empty axis; give it a value or leave it out"
         case "string_pattern_mismatch":
-            return f"{where}: {first['input']!r} is no slug (lower-case letters, digits, '.', '_', '-')"
-    return f"{where}: {first['msg']} (found {first['input']!r})"
+            return f"{where}: {_found(first)} is no slug (lower-case letters, digits, '.', '_', '-')"
+        case "bool_type":
+            return f"{where}: {_found(first)} is neither true nor false"
+    return f"{where}: {first['msg']} (found {_found(first)})"
+
+
+def _found(error: Any) -> str:
+    text = repr(error["input"])
+    return text if len(text) <= FOUND_LENGTH else f"{text[:FOUND_LENGTH]}…"
 
 
 def _valid_keys(parent: Location) -> list[str]:

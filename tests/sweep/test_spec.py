@@ -28,7 +28,10 @@ BAD = {
     "no name": (MINI.replace("name: mini\n", ""), r"name is missing"),
     "no mapping": ("- 1\n", r":1: a sweep is a mapping"),
     "no YAML": ("name: [\n", r"not valid YAML"),
-    "object tag": ("name: !!python/object/apply:os.getcwd []\n", r"not valid YAML"),
+    "object tag": (
+        "name: !!python/object/apply:os.getcwd []\n",
+        r":1: !!python\S+: tags are not read",
+    ),
     "unknown preset": (MINI.replace("preset:tiny", "preset:small"), r":2: unknown preset"),
     "unknown built-in": (MINI.replace("builtin:cartoons", "builtin:photos"), r":3: unknown data set"),
     "repeated value": (MINI.replace("[0, 1]", "[0, 0]"), r":8: the axis dataloader_num_workers repeats a value"),
@@ -41,7 +44,14 @@ BAD = {
     "exclude off the axis": (MINI + "exclude: [{bf16: true}]\n", r":11: unknown axis 'bf16'"),
     "empty exclude rule": (MINI + "exclude: [{}]\n", r":11: an empty rule"),
     "own accelerator without like": (MINI + "accelerators: {mi300: {devices: 2}}\n", r"needs `like:"),
-    "not a number": (MINI.replace("1.0e-5", ".nan"), r":4: training.learning_rate"),
+    "not a number": (MINI.replace("1.0e-5", ".nan"), r":4: .nan may not mean what stands there"),
+    "a word for a switch": (
+        MINI.replace("max_steps: 9", "max_steps: 9, bf16: on"),
+        r":4: training.bf16: 'on' is neither",
+    ),
+    "a seed that numpy refuses": (MINI.replace("max_steps: 9", "max_steps: 9, seed: 4294967296"), r":4: training.seed"),
+    "a name without room for a rehearsal's": (MINI.replace("mini", "m" * 64), r":1: a name has at most 63 letters"),
+    "a long value": (MINI.replace("repeats: 2", f"repeats: {'x' * 500}"), r":5: .{,160}$"),
 }
 
 
