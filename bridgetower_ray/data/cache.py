@@ -8,10 +8,18 @@ from pathlib import Path
 
 from filelock import FileLock
 
+VARIABLE = "BRIDGETOWER_RAY_CACHE"
+
 
 def cache_root() -> Path:
-    """`BRIDGETOWER_RAY_CACHE`, or ~/.cache/bridgetower-ray."""
-    return Path(os.environ.get("BRIDGETOWER_RAY_CACHE") or Path.home() / ".cache" / "bridgetower-ray").expanduser()
+    """`BRIDGETOWER_RAY_CACHE`, or ~/.cache/bridgetower-ray; absolute."""
+    return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "bridgetower-ray").expanduser().absolute()
+
+
+def settle_cache_root() -> None:
+    """Make a relative `BRIDGETOWER_RAY_CACHE` absolute here, for the processes that begin in other folders."""
+    if os.environ.get(VARIABLE):
+        os.environ[VARIABLE] = str(cache_root())
 
 
 def cached_folder(name: str, build: Callable[[Path], None]) -> Path:

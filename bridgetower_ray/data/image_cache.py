@@ -19,7 +19,7 @@ from bridgetower_ray.errors import UsageError
 if TYPE_CHECKING:
     import datasets
 
-RESIZE_VERSION = 1  # raise it when `fast_pixels` gives other pixels: it is part of the cache's key
+RESIZE_VERSION = 2  # raise it when `fast_pixels` gives other pixels: it is part of the cache's key
 PROGRESS_EVERY = 64
 
 
@@ -51,8 +51,10 @@ def _build(
     started = time.monotonic()
     with ThreadPoolExecutor() as threads:
         digests = list(threads.map(lambda row: _digest(table, row), range(len(table))))
-        places = {digest: place for place, digest in enumerate(dict.fromkeys(digests))}
-        first_rows = [digests.index(digest) for digest in places]
+        first: dict[bytes, int] = {}
+        for row, digest in enumerate(digests):
+            first.setdefault(digest, row)
+        places = {digest: place for place, digest in enumerate(first)}
         needed = len(places) * size * size * 3
         if needed > limit_gib * 2**30:
             raise UsageError(
@@ -62,7 +64,7 @@ def _build(
         pixels = np.lib.format.open_memmap(
             folder / "pixels.npy", mode="w+", dtype=np.uint8, shape=(len(places), size, size, 3)
         )
-        for place, image in enumerate(threads.map(lambda row: _pixels(table, row, size), first_rows)):
+        for place, image in enumerate(threads.map(lambda row: _pixels(table, row, size), first.values())):
             pixels[place] = image
             if place % PROGRESS_EVERY == 0:
                 progress(f"caching image {place}/{len(places)}")

@@ -4,8 +4,9 @@ import io
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
+UPRIGHT = 1  # EXIF's orientation of an image stored as it is seen
 DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")  # Pillow clips these to white when it converts them
 
 
@@ -18,16 +19,24 @@ def image_bytes(source: dict[str, Any]) -> bytes:
 
 
 def open_rgb(encoded: bytes) -> Image.Image:
-    """Decode to 8-bit RGB; an alpha channel is dropped, as the reference script's `convert` does.
+    """Decode to 8-bit RGB, upright by the orientation in its EXIF data, as `datasets.Image` gives the reference script
+    its images; an alpha channel is dropped, as that script's `convert` does.
 
     Raises:
         OSError, ValueError, SyntaxError, Image.DecompressionBombError: whatever Pillow raises for a file
             it cannot read to its end.
     """
     image: Image.Image = Image.open(io.BytesIO(encoded))
+    if is_turned(image):
+        image = ImageOps.exif_transpose(image)
     if image.mode in DEEP_MODES:
         image = _to_eight_bits(image)
     return image.convert("RGB")
+
+
+def is_turned(image: Image.Image) -> bool:
+    """Whether the EXIF data say that what is stored is not upright; reads the header alone."""
+    return bool(image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT)
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:

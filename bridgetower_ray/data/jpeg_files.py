@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bridgetower_ray.data.cache import cached_folder
-from bridgetower_ray.data.images import image_bytes, open_rgb
+from bridgetower_ray.data.images import image_bytes, is_turned, open_rgb
 from bridgetower_ray.data.resize import source_box
 
 if TYPE_CHECKING:
     import datasets
 
-EXPORT_VERSION = 1  # raise it when files or index change: it is part of the cache's key
+EXPORT_VERSION = 2  # raise it when files or index change: it is part of the cache's key
 JPEG_QUALITY = 95
 DECODED_IN_HARDWARE = ("RGB", "L")  # not CMYK, which Pillow decodes for everybody else
 PROGRESS_EVERY = 64
@@ -28,7 +28,8 @@ PROGRESS_EVERY = 64
 def jpeg_files(table: "datasets.Dataset", fingerprint: str, progress: Callable[[str], None] = lambda _: None) -> Path:
     """The folder with the images of a prepared table as JPEG files, made if it is not there.
 
-    A JPEG is written as it is; anything else, and a CMYK JPEG, is encoded anew, and counted in `cost.json`.
+    A JPEG is written as it is; anything else, a CMYK JPEG, and one that is to be turned, is encoded anew, and counted
+    in `cost.json`.
 
     Args:
         table: has the column `image`, undecoded.
@@ -68,7 +69,7 @@ def _export(folder: Path, table: "datasets.Dataset", progress: Callable[[str], N
 def _as_jpeg(encoded: bytes) -> tuple[bytes, tuple[int, int], bool]:
     """An image as JPEG bytes, its (width, height), and whether it had to be encoded anew."""
     with Image.open(io.BytesIO(encoded)) as image:
-        if image.format == "JPEG" and image.mode in DECODED_IN_HARDWARE:
+        if image.format == "JPEG" and image.mode in DECODED_IN_HARDWARE and not is_turned(image):
             return encoded, image.size, False
     pixels = open_rgb(encoded)
     buffer = io.BytesIO()

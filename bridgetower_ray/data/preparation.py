@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
 from bridgetower_ray.data.cache import cached_folder
 from bridgetower_ray.data.captions import load_captions, source_of
@@ -23,8 +23,9 @@ from bridgetower_ray.sweep.settings import Strict
 if TYPE_CHECKING:
     import datasets
 
-PREPARATION_VERSION = 1  # raise it when what is prepared changes: it is part of the cache's key
+PREPARATION_VERSION = 2  # raise it when what is prepared changes: it is part of the cache's key
 UNREADABLE_LIMIT = 0.05
+MOST_ELONGATED = 100  # with its shorter side at 294 pixels such an image takes 100 MB as float32 before its crop
 
 
 class LeftOut(Strict):
@@ -150,12 +151,29 @@ def _hub_commit(name: str, revision: str | None) -> str:
 def _model_folder(model: str, base: Path) -> str | None:
     if model in PRESETS:
         return None
+    return check_local_model(model, base) or _download(model)
+
+
+def check_local_model(model: str, base: Path) -> str | None:
+    """The folder of a checkpoint on this host; None for a preset, or a name that only the hub can know.
+
+    Raises:
+        UsageError: it is to be a folder but is not there, or holds no BridgeTower.
+    """
+    if model in PRESETS:
+        return None
     local = base / Path(model).expanduser()
-    if local.is_dir():
-        return str(local)
-    if model.startswith((".", "/", "~")):
-        raise UsageError(f"model: {local} is not to be seen on this node; put it where every node sees it")
-    return _download(model)
+    if not local.is_dir():
+        if model.startswith((".", "/", "~")):
+            raise UsageError(f"model: {local} is not to be seen on this node; put it where every node sees it")
+        return None
+    try:
+        kind = json.loads((local / "config.json").read_text()).get("model_type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"model: {local} has no config.json that can be read: {error}") from None
+    if kind != "bridgetower":
+        raise UsageError(f"model: {local} is a {kind}, not a bridgetower")
+    return str(local)
 
 
 def _download(model: str) -> str:
@@ -215,9 +233,13 @@ def _check_sample(row: int, sample: dict[str, Any]) -> str | LeftOut:
         return LeftOut(row=row, name=name, reason="no image")
     try:
         encoded = image_bytes(sample["image"])
-        open_rgb(encoded)
+        image = open_rgb(encoded)
     except UnidentifiedImageError:
         return LeftOut(row=row, name=name, reason="no image that Pillow can read")
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        return LeftOut(row=row, name=name, reason=str(error).replace(str(sample["image"]["path"]), name))
+    except Exception as error:  # whatever any decoder raises for a file: it is the file that cannot be used
+        words = str(error).replace(str(sample["image"]["path"]), name) or type(error).__name__
+        return LeftOut(row=row, name=name, reason=words)
+    if max(image.size) > MOST_ELONGATED * min(image.size):
+        size = f"{image.width} x {image.height} pixels"
+        return LeftOut(row=row, name=name, reason=f"{size}: over {MOST_ELONGATED} times as long as wide")
     return hashlib.sha256(encoded + b"\0" + sample["caption"].encode()).hexdigest()

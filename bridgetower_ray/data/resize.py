@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bridgetower_ray.data.images import open_rgb
+from bridgetower_ray.data.images import is_turned, open_rgb
 
 # libjpeg's scaled decode stays within 40 dB of a full one while so many pixels are left for each one wanted: on
 # line-art just at this margin it was 44.9 dB at the worst, and 41.3 dB at 2.5.
@@ -40,6 +40,8 @@ def fast_pixels(encoded: bytes, size: int) -> NDArray[np.uint8]:
     fraction of its size.
     """
     image: Image.Image = Image.open(io.BytesIO(encoded))
+    if is_turned(image):
+        image = open_rgb(encoded)
     height, width, decoded_at = image.height, image.width, 1.0
     if image.format == "JPEG" and image.mode in ("L", "RGB"):
         shorter = size * SCALED_DECODE_MARGIN

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -100,17 +101,29 @@ class Cell(Strict):
     def total_steps(self, rows: int | None) -> int | None:
         """Optimizer steps of the run, warm-up included; None if the number of samples is not known.
 
+        Epochs are counted as transformers' Trainer does (`Trainer.set_initial_training_values`): what is left of an
+        epoch after the last full accumulation is a step too.
+
         Raises:
             ValueError: the data set holds less than one batch for every device.
         """
+        if rows is not None and not self.batches_of_a_rank(rows):
+            size = self.training.per_device_train_batch_size
+            wanted = f"{size}" if self.devices == 1 else f"{size} for each of {self.devices} devices"
+            raise ValueError(f"{rows} samples are less than one batch of {wanted}")
         if self.training.max_steps is not None:
             return self.training.max_steps
         if rows is None:
             return None
-        steps = rows // self.total_batch
-        if not steps:
-            raise ValueError(f"{rows} samples are less than one step of {self.total_batch}")
-        return int(steps * (self.training.num_train_epochs or 0))
+        steps = math.ceil(self.batches_of_a_rank(rows) / self.training.gradient_accumulation_steps)
+        return math.ceil(steps * (self.training.num_train_epochs or 0))
+
+    def batches_of_a_rank(self, rows: int) -> int:
+        """Batches that each rank is given in an epoch, as accelerate deals them out."""
+        full = self.training.dataloader_drop_last
+        batches = rows / self.training.per_device_train_batch_size
+        dealt = (math.floor(batches) if full else math.ceil(batches)) / self.devices
+        return math.floor(dealt) if full else math.ceil(dealt)
 
 
 class Trial(Strict):

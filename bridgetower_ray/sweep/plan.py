@@ -146,7 +146,7 @@ def _resources(spec: SweepSpec, cell: Cell) -> dict[str, float]:
 
 
 def _outcome(cell: Cell, resources: Mapping[str, float], inventory: Inventory | None) -> Outcome:
-    reason = impossible(cell.accelerator, cell.training)
+    reason = impossible(cell.accelerator, cell.training, cell.devices)
     if reason:
         return Outcome(Kind.PRUNED, reason)
     if inventory is not None and (lacking := missing(resources, inventory)):
@@ -154,12 +154,16 @@ def _outcome(cell: Cell, resources: Mapping[str, float], inventory: Inventory | 
     return Outcome(Kind.RUNNABLE)
 
 
-def impossible(accelerator: Accelerator, training: TrainingSettings) -> str:
+def impossible(accelerator: Accelerator, training: TrainingSettings, devices: int) -> str:
     """Why this combination can never run anywhere; empty if it can."""
     if training.mediapipe_dataloader and not accelerator.mediapipe:
         return "mediapipe_dataloader needs Gaudi's hardware decoder"
     if training.torch_compile_backend is not None and training.use_lazy_mode:
         return "torch_compile_backend needs use_lazy_mode: false"
+    if training.gradient_checkpointing:
+        return "gradient_checkpointing: transformers has none for BridgeTower"
+    if not training.freeze_text_pooler and devices > 1:
+        return "freeze_text_pooler: false leaves parameters unused, which several ranks would wait for"
     return ""
 
 

@@ -96,7 +96,7 @@ def test_epochs_give_a_window_once_the_samples_are_known(spec_of: SpecOf) -> Non
     spec = spec_of(MINI.replace("max_steps: 9", "num_train_epochs: 3"))
     assert make_plan(spec).cells[0].window_steps is None
     assert make_plan(spec, rows=24).cells[0].window_steps == 3 * 6 - 2
-    with pytest.raises(UsageError, match="3 samples are less than one step of 4"):
+    with pytest.raises(UsageError, match="3 samples are less than one batch of 4"):
         make_plan(spec, rows=3)
 
 
