@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from bridgetower_ray import __version__
+from bridgetower_ray.cluster.interruption import Interrupted, interruption
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
-from bridgetower_ray.report.plan_listing import plan_object, show_plan
-from bridgetower_ray.store.location import check_exists, check_outlives_job, default_uri
-from bridgetower_ray.store.redaction import redact
-from bridgetower_ray.sweep.examples import example_names, example_text
-from bridgetower_ray.sweep.plan import Inventory, estimate_seconds, make_plan
-from bridgetower_ray.sweep.spec import SweepSpec, load_spec, sweep_schema
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from bridgetower_ray.store.tracking import Tracking
+    from bridgetower_ray.sweep.plan import Inventory
+    from bridgetower_ray.sweep.spec import SweepSpec
+
+# What a command needs beyond these is imported in it: each starts at once, and hears a signal from its first moment.
 
 SWEEP = click.argument("sweep", type=click.Path(path_type=Path))
 ADDRESS = click.option("--address", help="Ray cluster to use: auto on one of its nodes, or HOST:6379.")
@@ -39,18 +38,29 @@ TRACKING = click.option(
 )
 EXIT_NOT_ALL_MEASURED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 
 class _Commands(click.Group):
-    """Turns this package's errors into one line on standard error and an exit status."""
+    """Turns this package's errors, and signals, into one line on standard error and an exit status."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        interruption.listen()
+        return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
+        from bridgetower_ray.data.cache import settle_cache_root
+
+        settle_cache_root()
         try:
             return super().invoke(ctx)
         except BridgetowerRayError as error:
+            from bridgetower_ray.store.redaction import redact
+
             click.echo(f"bridgetower-ray: {redact(str(error))}", err=True)
             ctx.exit(EXIT_USAGE)
+        except Interrupted:
+            interruption.say()
+            ctx.exit(interruption.status)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,6 +72,8 @@ def main() -> None:
 @main.command()
 def schema() -> None:
     """Print the JSON Schema of a sweep file."""
+    from bridgetower_ray.sweep.spec import sweep_schema
+
     click.echo(json.dumps(sweep_schema(), indent=2))
 
 
@@ -69,6 +81,8 @@ def schema() -> None:
 @click.argument("name", required=False)
 def example(name: str | None) -> None:
     """Print an example sweep, or without a NAME which there are."""
+    from bridgetower_ray.sweep.examples import example_names, example_text
+
     click.echo("\n".join(example_names()) if name is None else example_text(name), nl=name is None)
 
 
@@ -90,9 +104,11 @@ def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bo
     from bridgetower_ray.cluster.survey import look_at_cluster, look_at_this_host
     from bridgetower_ray.doctor.judgement import examine
     from bridgetower_ray.doctor.listing import nodes_object, show_nodes
+    from bridgetower_ray.store.redaction import redact
+    from bridgetower_ray.sweep.spec import load_spec
 
     spec = load_spec(sweep)[0] if sweep is not None else None
-    address = address or os.environ.get("RAY_ADDRESS")
+    address = _address(address)
     nodes, plan = look_at_cluster(address, spec) if address else look_at_this_host(spec)
     findings = examine(nodes, plan)
     if as_json:
@@ -108,6 +124,11 @@ def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bo
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def plan(sweep: Path, address: str | None, as_json: bool) -> None:
     """Print every cell of SWEEP with what will become of it. Starts nothing."""
+    from bridgetower_ray.report.plan_listing import plan_object, show_plan
+    from bridgetower_ray.sweep.plan import estimate_seconds, make_plan
+    from bridgetower_ray.sweep.spec import load_spec
+
+    address = _address(address)
     spec, _ = load_spec(sweep)
     laid_out = make_plan(spec, _inventory(address), _rows(spec, address))
     seconds = estimate_seconds(laid_out, _earlier_seconds(spec))
@@ -128,19 +149,24 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool, wait: str | None) -> None:
     """Run SWEEP, or what is left of its newest sweep run, and report on it."""
     from bridgetower_ray.run import publish_end, rehearse_sweep, run_sweep
+    from bridgetower_ray.sweep.plan import make_plan
+    from bridgetower_ray.sweep.spec import load_spec
 
+    address = _address(address)
     spec, _ = load_spec(sweep)
     wait_seconds = 0.0 if wait is None else _seconds(wait)
     make_plan(spec, rows=_rows(spec, address))  # a faulty sweep is refused before a store or a cluster is touched
     console = _console()
-    tracking = _tracking(reports)
+    with interruption.deferred():  # a database whose making is cut in two is of no use
+        tracking = _tracking(reports)
     if rehearse:
         end = rehearse_sweep(spec, tracking, Path.cwd(), console)
     else:
         end = run_sweep(spec, tracking, Path.cwd(), address, fresh, console, wait_seconds)
+    if interruption.signal is not None:
+        console.print(f"interrupted: {end.summary}; run it again to go on", soft_wrap=True)
+        sys.exit(interruption.status)
     complete = publish_end(end, tracking, _report_folder(reports), console)
-    if end.interrupted:
-        sys.exit(EXIT_INTERRUPTED)
     sys.exit(0 if complete else EXIT_NOT_ALL_MEASURED)
 
 
@@ -168,24 +194,29 @@ def report(sweep: str | None, sweep_run: str | None, published: str | None, repo
 @click.argument("before")
 @click.argument("after")
 @TRACKING
-@click.option("--fail-over", help="Exit status 1 if a cell is slower by more than this, such as 5%.")
-def compare(before: str, after: str, fail_over: str | None) -> None:
+@click.option("--fail-over", help="Exit status 1 if a cell is slower by more than this, such as 5%, failed or is gone.")
+@click.option("--strict", is_flag=True, help="With --fail-over: also if a cell cannot be told.")
+def compare(before: str, after: str, fail_over: str | None, strict: bool) -> None:
     """Compare two sweep runs cell by cell.
 
     BEFORE and AFTER are each a sweep's name or file, NAME@SWEEP_RUN, or a saved results.parquet.
     """
-    from bridgetower_ray.report.regressions import changes, changes_table
+    from rich.text import Text
+
+    from bridgetower_ray.report.regressions import changes, changes_table, gate
     from bridgetower_ray.report.render import show_table
     from bridgetower_ray.store.results import read_side
 
+    if strict and fail_over is None:
+        raise UsageError("--strict belongs to --fail-over")
     limit = None if fail_over is None else _share(fail_over)
     found = changes(*(read_side(side, lambda: _existing_tracking(None)) for side in (before, after)))
     console = _console()
     show_table(changes_table(found), console)
-    slower = [one.setting for one in found if limit is not None and one.slower_by_more_than(limit)]
-    if slower:
-        console.print(Text(f"slower by more than {fail_over}: {', '.join(slower)}", style="red"))
-        sys.exit(EXIT_NOT_ALL_MEASURED)
+    if limit is not None:
+        verdict = gate(found, limit, strict)
+        console.print(Text(verdict.sentence, style="green" if verdict.passed else "red"), soft_wrap=True)
+        sys.exit(0 if verdict.passed else EXIT_NOT_ALL_MEASURED)
 
 
 def _share(text: str) -> float:
@@ -207,7 +238,9 @@ def _seconds(text: str) -> float:
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
-def _report_published(name: str, reports: Path | None, console: Console) -> None:
+def _report_published(name: str, reports: Path | None, console: "Console") -> None:
+    from rich.text import Text
+
     from bridgetower_ray.report.published import PUBLISHED, published_results
     from bridgetower_ray.report.render import document_of_published, show, write_report
 
@@ -219,19 +252,28 @@ def _report_published(name: str, reports: Path | None, console: Console) -> None
         console.print(Text(f"report: {file}"), soft_wrap=True)
 
 
-def _console() -> Console:
+def _address(given: str | None) -> str | None:
+    return given or os.environ.get("RAY_ADDRESS") or None
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
     console = Console(highlight=False, soft_wrap=False)
     # A pipe has no width: tables are then as wide as they need to be.
     return console if console.is_terminal else Console(highlight=False, width=200)
 
 
-def _rows(spec: SweepSpec, address: str | None) -> int | None:
-    from bridgetower_ray.data.captions import check_local_source
+def _rows(spec: "SweepSpec", address: str | None) -> int | None:
+    """Samples, once all is looked at that this host can know; None where the nodes have the data."""
+    if address:
+        return None
+    from bridgetower_ray.doctor.preflight import check_here
 
-    return None if address else check_local_source(spec.dataset, Path.cwd())
+    return check_here(spec, Path.cwd())
 
 
-def _inventory(address: str | None) -> Inventory | None:
+def _inventory(address: str | None) -> "Inventory | None":
     if address is None:
         return None
     from bridgetower_ray.cluster.connection import connected
@@ -243,15 +285,19 @@ def _inventory(address: str | None) -> Inventory | None:
 
 def _tracking(reports: Path | None) -> "Tracking":
     """The store; in a Ray job's throw-away folder only one that outlives it."""
+    from bridgetower_ray.store.location import check_outlives_job, default_uri
+    from bridgetower_ray.store.tracking import Tracking
+
     uri = default_uri(Path.cwd())
     check_outlives_job(uri, _report_folder(reports))
-    from bridgetower_ray.store.tracking import Tracking
 
     return Tracking(uri)
 
 
 def _existing_tracking(reports: Path | None) -> "Tracking":
     """The store, for those who only read."""
+    from bridgetower_ray.store.location import check_exists, default_uri
+
     check_exists(default_uri(Path.cwd()))
     return _tracking(reports)
 
@@ -260,15 +306,19 @@ def _report_folder(reports: Path | None) -> Path:
     return reports or Path("reports")
 
 
-def _earlier_seconds(spec: SweepSpec) -> dict[str, float]:
-    """From the store if there is one already; a plan creates none."""
-    local = Path("mlflow.db")
-    if "MLFLOW_TRACKING_URI" not in os.environ and not local.exists():
-        return {}
-    from bridgetower_ray.store.results import earlier_seconds
-    from bridgetower_ray.store.tracking import Tracking
+def _earlier_seconds(spec: "SweepSpec") -> dict[str, float]:
+    """From the store, if there is one and it answers; a plan makes none, and needs none."""
+    from bridgetower_ray.store.location import check_exists, default_uri
 
-    return earlier_seconds(Tracking(default_uri(Path.cwd())), spec.name)
+    uri = default_uri(Path.cwd())
+    try:
+        check_exists(uri)
+        from bridgetower_ray.store.results import earlier_seconds
+        from bridgetower_ray.store.tracking import Tracking
+
+        return earlier_seconds(Tracking(uri), spec.name)
+    except BridgetowerRayError:
+        return {}
 
 
 if __name__ == "__main__":

@@ -11,3 +11,7 @@ class UsageError(BridgetowerRayError):
 
 class TrialError(BridgetowerRayError):
     """A trial cannot give a number; the sweep goes on without it."""
+
+
+class NodeError(TrialError):
+    """No trial of its kind can run on this node, whatever its other settings."""

@@ -12,10 +12,11 @@ from bridgetower_ray.cluster.claim import claimed, first_fingerprint
 from bridgetower_ray.cluster.connection import connected, simulated
 from bridgetower_ray.cluster.nodes import nodes_for
 from bridgetower_ray.cluster.progress import view_for
-from bridgetower_ray.data.captions import check_local_source
+from bridgetower_ray.doctor.preflight import check_here
 from bridgetower_ray.doctor.software import source_hash, stack
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.store.location import only_driver, store_key
+from bridgetower_ray.store.lease import leased
+from bridgetower_ray.store.location import former_store_key, only_driver, store_key
 from bridgetower_ray.store.publishing import publish
 from bridgetower_ray.store.recorder import Recorder, replay
 from bridgetower_ray.store.results import choose_sweep_run
@@ -31,12 +32,18 @@ from bridgetower_ray.sweep.sweep_run import REHEARSAL_BANNER, SweepRun
 
 @dataclass(frozen=True)
 class SweepEnd:
-    """What a `run` came to."""
+    """What a `run` came to: trials that ended of those that were to be run, and results that wait on this host."""
 
     sweep_run: SweepRun
     experiment_id: str
-    interrupted: bool
+    ended: int
+    trials: int
     waiting: int
+
+    @property
+    def summary(self) -> str:
+        """`3 of 12 trials ended, and are kept`."""
+        return f"{self.ended} of {self.trials} trials ended, and are kept"
 
 
 def rehearse_sweep(spec: SweepSpec, tracking: Tracking, base_folder: Path, console: Console) -> SweepEnd:
@@ -67,7 +74,7 @@ def run_sweep(
     """
     if wait_seconds and not (address or os.environ.get("RAY_ADDRESS")):
         raise UsageError("--wait-for-nodes: a local Ray has no nodes to come; give --address")
-    rows = None if address else check_local_source(spec.dataset, base_folder)
+    rows = None if address else check_here(spec, base_folder)
     with only_driver(tracking.uri, spec.name), connected(address):
         nodes = nodes_for(make_plan(spec, rows=rows), wait_seconds, console)
         return _carry_out(make_plan(spec, nodes, rows), tracking, base_folder, fresh, console)
@@ -86,15 +93,28 @@ def _claim(name: str, tracking: Tracking) -> str:
 def _carry_out_claimed(plan: Plan, tracking: Tracking, base_folder: Path, fresh: bool, console: Console) -> SweepEnd:
     name = plan.spec.name
     experiment_id = tracking.create_experiment(name)
-    spool = spool_for(store_key(tracking.uri), name)
-    replay(tracking, experiment_id, spool)
-    sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh, stack())
-    _go_by_data_of(done.values(), _claim(name, tracking))
-    trials = [trial for trial in plan.trials if trial.key not in done]
-    _announce(console, plan, sweep_run, len(done))
-    interrupted = _run(trials, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
-    _, waiting = replay(tracking, experiment_id, spool)
-    return SweepEnd(sweep_run, experiment_id, interrupted, waiting)
+    tracking.check_artifacts(experiment_id)
+    with leased(tracking, experiment_id, name):
+        spool = spool_for(store_key(tracking.uri), name)
+        for waiting in (spool_for(former_store_key(tracking.uri), name), spool):
+            _write_what_waits(tracking, experiment_id, waiting, console)
+        sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh, stack())
+        _go_by_data_of(done.values(), _claim(name, tracking))
+        trials = [trial for trial in plan.trials if trial.key not in done]
+        _announce(console, plan, sweep_run, len(done))
+        ended = _run(trials, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
+        waits = _write_what_waits(tracking, experiment_id, spool, console)
+        return SweepEnd(sweep_run, experiment_id, ended, len(trials), waits)
+
+
+def _write_what_waits(tracking: Tracking, experiment_id: str, spool: Spool, console: Console) -> int:
+    """Returns how many results wait on."""
+    replayed = replay(tracking, experiment_id, spool)
+    for file in replayed.set_aside:
+        console.print(
+            Text(f"set aside: {file}: it cannot be read, or the store refuses it", style="red"), soft_wrap=True
+        )
+    return replayed.waiting
 
 
 def _run(
@@ -106,9 +126,10 @@ def _run(
     spool: Spool,
     base_folder: Path,
     console: Console,
-) -> bool:
+) -> int:
+    """Returns how many trials ended by themselves."""
     if not trials:
-        return False
+        return 0
     # Ray Tune takes a second to import, which a sweep with nothing left to do need not wait for.
     from bridgetower_ray.cluster.tune_run import run_trials
 
@@ -120,7 +141,7 @@ def _run(
         console.print(
             f"lost: {name}: neither the store nor this host's disk took its result", style="red", markup=False
         )
-    return len(recorder.ended) < len(trials) or any(one.kind is Kind.INTERRUPTED for one in recorder.ended.values())
+    return sum(one.kind is not Kind.INTERRUPTED for one in recorder.ended.values())
 
 
 def _go_by_data_of(measured: Iterable[RunData], claim: str) -> None:

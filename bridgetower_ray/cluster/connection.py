@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import ray
 
+from bridgetower_ray.cluster.interruption import interruption
 from bridgetower_ray.doctor.hardware import local_resources
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.plan import Inventory
@@ -38,25 +39,32 @@ def connected(address: str | None) -> Iterator[None]:
             "elsewhere `ray job submit`"
         )
     _check_reachable(address)
+    with interruption.raising():
+        _connect(address)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
     try:
         if address:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
         else:
-            ray.init(
-                address="local",
-                namespace=NAMESPACE,
-                resources=local_resources(),
-                object_store_memory=LOCAL_OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+            with interruption.deferred():  # cut in two it would leave processes
+                ray.init(
+                    address="local",
+                    namespace=NAMESPACE,
+                    resources=local_resources(),
+                    object_store_memory=LOCAL_OBJECT_STORE_BYTES,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"no Ray cluster at {address or 'local'}: {str(error).splitlines()[0]}") from None
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    interruption.listen()  # Ray has taken SIGTERM
 
 
 @contextmanager
@@ -66,13 +74,16 @@ def simulated(nodes: Inventory) -> Iterator[None]:
 
     os.environ.update({name: value for name, value in SILENT.items() if name not in os.environ})
     common = {"object_store_memory": LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
-    simulation = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0})
+    with interruption.deferred():
+        simulation = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0})
     try:
         for node in nodes:
             custom = {name: amount for name, amount in node.items() if name not in ("CPU", "GPU")}
             simulation.add_node(num_cpus=int(node["CPU"]), num_gpus=int(node.get("GPU", 0)), resources=custom, **common)
         ray.init(address=simulation.address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
-        yield
+        interruption.listen()  # Ray has taken SIGTERM
+        with interruption.raising():
+            yield
     finally:
         ray.shutdown()
         simulation.shutdown()

@@ -23,6 +23,7 @@ from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.training.events import EVENTS_FD
 
 POLL_SECONDS = 0.05
+LEAVE_SECONDS = 5.0  # for ranks that have said all to end by themselves
 LOG_TAIL_BYTES = 200_000
 EXCEPTION_LINE = re.compile(r"^[\w.]+(Error|Exception|Interrupt|Exit|Warning)\b.*")
 
@@ -41,6 +42,7 @@ class ProcessGroup:
         """Start the group.
 
         Args:
+            folder: of the trial's own; logs and all temporary files of the ranks lie in it.
             timeout_seconds: the group is ended, and its outcome is `timed_out`, so long after this call.
         """
         self._folder, self._timeout = folder, timeout_seconds
@@ -48,16 +50,20 @@ class ProcessGroup:
         self._readers: list[threading.Thread] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._failures: list[tuple[int, Outcome]] = []
+        self._ended: set[int] = set()
+        self._all_ended_at: float | None = None
+        self.whole_node = False
         self._oom_kills = _kernel_oom_kills()
         self._started = time.monotonic()
         self.outcome: Outcome | None = None
         master_port = _free_port()
-        inherited = {**os.environ, "PATH": _search_path(command[0])}
+        inherited = {**os.environ, "PATH": _search_path(command[0]), "TMPDIR": str(folder)}
         try:
             for rank in range(ranks):
                 environment = rank_environment(inherited, rank, ranks, master_port, threads_per_rank)
                 self._start(command, rank, environment)
         except OSError as error:
+            self.whole_node = True
             self._end(Outcome(Kind.FAILED, f"{command[0]} cannot be started: {error.strerror}"))
 
     def _start(self, command: Sequence[str], rank: int, environment: dict[str, str]) -> None:
@@ -114,7 +120,10 @@ class ProcessGroup:
                 rank, event = self._events.get_nowait()
             except queue.Empty:
                 return
-            if event.get("event") == "failed":
+            if event.get("event") == "ends":
+                self._ended.add(rank)
+            elif event.get("event") == "failed":
+                self.whole_node = self.whole_node or bool(event.get("whole_node"))
                 self._failures.append((rank, Outcome(Kind(event["kind"]), str(event["reason"]))))
             else:
                 events.append(event)
@@ -122,13 +131,20 @@ class ProcessGroup:
     def _look(self) -> None:
         """Set the outcome if the group has ended, or must be."""
         statuses = [_exit_status(process) for process in self._processes]
-        failed = next((rank for rank, status in enumerate(statuses) if status), None)
+        failed = next((rank for rank, status in enumerate(statuses) if status and rank not in self._ended), None)
         if failed is not None:
             self._end(self._failure(failed, statuses[failed] or 0))
-        elif all(status == 0 for status in statuses):
+        elif all(status is not None for status in statuses) or self._should_have_left():
             self._end(Outcome(Kind.MEASURED))
         elif self._timeout is not None and time.monotonic() - self._started > self._timeout:
             self._end(Outcome(Kind.TIMED_OUT, f"not done within {self._timeout / 60:g} minutes"))
+
+    def _should_have_left(self) -> bool:
+        """Whether every rank has said all it had to say, and has had its time to end."""
+        if len(self._ended) < len(self._processes):
+            return False
+        self._all_ended_at = self._all_ended_at or time.monotonic()
+        return time.monotonic() - self._all_ended_at > LEAVE_SECONDS
 
     def _failure(self, rank: int, status: int) -> Outcome:
         """What a rank said of its end; failing that, what its exit status and its log say."""
@@ -189,20 +205,25 @@ def rank_environment(
 ) -> dict[str, str]:
     """A rank's environment, read by torch and optimum-habana alike.
 
-    Threads are the same for one rank and for many.
+    Threads are the same for one rank and for many. A single rank is not told of a rendezvous: accelerate would train it
+    under DDP, as nobody would by hand.
     """
-    return {
-        **interpreter_environment(inherited),
-        "PYTHONUNBUFFERED": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
+    rendezvous = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(master_port),
+    }
+    environment = interpreter_environment(inherited)
+    return {
+        **{name: value for name, value in environment.items() if name not in rendezvous},
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        **(rendezvous if ranks > 1 else {}),
     }
 
 

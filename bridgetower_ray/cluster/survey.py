@@ -1,6 +1,7 @@
 """Has the nodes of a cluster, or this host alone, look at themselves for `doctor`."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from bridgetower_ray.cluster.connection import connected
@@ -27,7 +28,9 @@ def look_at_cluster(address: str, spec: SweepSpec | None) -> tuple[list[Node], P
     """Every node of the cluster at `address`, each asked once."""
     with connected(address):
         described = {node["NodeID"]: node for node in living_nodes()}
-        arguments = {key: (_interpreter_for(node["Resources"], spec),) for key, node in described.items()}
+        arguments = {
+            key: (_interpreter_for(node["Resources"], spec), str(Path.cwd())) for key, node in described.items()
+        }
         plan = lay_out(spec, inventory()) if spec else None
         answers = ask_every_node(node_facts, arguments)
         return [_node(described[key], answer) for key, answer in answers.items()], plan

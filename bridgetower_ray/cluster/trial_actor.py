@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,9 +11,12 @@ from ray import tune
 
 from bridgetower_ray.cluster.claim import first_fingerprint
 from bridgetower_ray.cluster.supervision import ProcessGroup
+from bridgetower_ray.cluster.trial_folder import own_folder
 from bridgetower_ray.data.preparation import Prepared
 from bridgetower_ray.doctor.hardware import system_sample
+from bridgetower_ray.doctor.interpreter import interpreter
 from bridgetower_ray.doctor.software import source_hash
+from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.training.job import Job
 
@@ -30,10 +31,11 @@ class TrialActor(tune.Trainable):
 
     A training that fails is a result like another, not an error: Tune's errors are left to actors and nodes
     that die. The actor is used again for the next trial; nothing of a training lives in it, but what its node has
-    ready it knows.
+    ready it knows, and what its node has refused: a trial that must fail in the same way ends at once.
     """
 
     _ready: ClassVar[dict[str, Prepared]] = {}
+    _refused: ClassVar[dict[str, str]] = {}
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the trial that the driver sent."""
@@ -41,7 +43,7 @@ class TrialActor(tune.Trainable):
         self._job = Job.model_validate_json(told["job"])
         self._worker = tuple(told.get("worker", TRAIN))
         self._claim, self._source = told.get("claim"), told.get("source")
-        self._folder = Path(tempfile.mkdtemp(prefix="bridgetower-ray-trial-"))
+        self._folder = own_folder()
         self._group: ProcessGroup | None = None
         self._said_prepared: Any = None
         ready = self._ready.get(_preparation(self._job))
@@ -60,6 +62,8 @@ class TrialActor(tune.Trainable):
         if self._source not in (None, source_hash()):
             return self._report([], Outcome(Kind.FAILED, f"node {_node()} has another state of bridgetower-ray"))
         if self._group is None:
+            if reason := self._refusal():
+                return self._report([], Outcome(Kind.FAILED, reason))
             self._group = self._start()
         events = self._group.wait(REPORT_SECONDS)
         for event in events:
@@ -69,7 +73,20 @@ class TrialActor(tune.Trainable):
             return self._report(events)
         if self._preparing and outcome.kind is Kind.MEASURED:
             return self._report([], self._take_prepared())
+        if self._group.whole_node:
+            self._refused[_preparation(self._job) if self._preparing else _kind(self._job)] = outcome.reason
         return self._report(events, outcome)
+
+    def _refusal(self) -> str:
+        """Why this trial cannot run here; empty if that is not known."""
+        for key in (_preparation(self._job), _kind(self._job)):
+            if key in self._refused:
+                return self._refused[key]
+        try:
+            self._python = interpreter(self._job.trial.python, Path(self._job.base_folder))
+        except UsageError as error:
+            return str(error)
+        return ""
 
     def _start(self) -> ProcessGroup:
         cell = self._job.trial.cell
@@ -77,7 +94,7 @@ class TrialActor(tune.Trainable):
         file.write_text(self._job.model_dump_json())
         module = PREPARE if self._preparing else self._worker
         return ProcessGroup(
-            [self._job.trial.python or sys.executable, *module, str(file)],
+            [self._python, *module, str(file)],
             ranks=1 if self._preparing else cell.devices,
             folder=self._folder,
             threads_per_rank=cell.training.cpu_threads_per_rank,
@@ -128,6 +145,11 @@ def _preparation(job: Job) -> str:
     cell = job.trial.cell
     parts = (job.base_folder, job.trial.python, cell.model, cell.dataset.model_dump_json(), cell.prepared_images)
     return json.dumps(parts)
+
+
+def _kind(job: Job) -> str:
+    """What trials have in common that a node refuses as such."""
+    return json.dumps((job.base_folder, job.trial.python, job.trial.cell.accelerator.name))
 
 
 def _node() -> str:

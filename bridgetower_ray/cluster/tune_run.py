@@ -2,16 +2,15 @@
 
 import logging
 import os
-import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 
+from bridgetower_ray.cluster.interruption import interruption
 from bridgetower_ray.cluster.nodes import inventory
 from bridgetower_ray.cluster.trial_actor import TrialActor
 from bridgetower_ray.store.recorder import Recorder
@@ -24,10 +23,12 @@ from bridgetower_ray.training.job import Job
 QUIET_TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # signals are ours, from the first second to the last
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # MLflow knows what is done; Tune's own state is not used
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 LOOK_SECONDS = 2.0  # between two looks at the cluster's nodes
+STOPPED = "the sweep was stopped"
 
 
 def run_trials(
@@ -39,7 +40,7 @@ def run_trials(
 ) -> None:
     """Run trials, as many at once as the cluster holds; every one ends up in the recorder.
 
-    Returns early, with the trials under way marked interrupted, on SIGINT or SIGTERM.
+    Returns early, with the trials under way marked interrupted, on a signal to stop.
 
     Args:
         how: told to every trial's actor beside its job: `claim`, the name under which the nodes' data are held to
@@ -55,7 +56,13 @@ def run_trials(
         for index, trial in enumerate(trials)
     ]
     stranded = Stranded(trials, recorder, scheduling.node_wait_minutes * 60)
-    with tempfile.TemporaryDirectory(prefix="bridgetower-ray-tune-") as folder, _sigterm_as_sigint(recorder):
+
+    def stop() -> None:
+        recorder.save_under_way(STOPPED)
+        stranded.stopper.stop = True
+
+    with tempfile.TemporaryDirectory(prefix="bridgetower-ray-tune-") as folder, interruption.reacting(stop):
+        interruption.check()
         tuner = tune.Tuner(
             tune.with_resources(TrialActor, lambda config: _resources(trials[config["trial"]["index"]])),
             param_space={"trial": tune.grid_search(configs)},
@@ -70,10 +77,22 @@ def run_trials(
                 verbose=0,
             ),
         )
-        tuner.fit()
+        try:
+            tuner.fit()
+        finally:
+            with interruption.reacting(_nothing_more):
+                _end(recorder, stranded)
+
+
+def _end(recorder: Recorder, stranded: "Stranded") -> None:
+    """What is still under way ends with the sweep, however the sweep ended."""
     stranded.give_up()
-    recorder.save_under_way("the sweep was stopped")  # all of it, before the store is asked about any
-    recorder.interrupt("the sweep was stopped")
+    recorder.save_under_way(STOPPED)  # all of it, before the store is asked about any
+    recorder.interrupt(STOPPED)
+
+
+def _nothing_more() -> None:
+    """The sweep is being ended as it is."""
 
 
 def _resources(trial: Trial) -> tune.PlacementGroupFactory:
@@ -150,7 +169,7 @@ class Stranded(tune.Callback):
 
     def give_up(self) -> None:
         """Record the trials that the sweep was ended without, if it was."""
-        if self.stopper.stop:
+        if self.stopper.stop and interruption.signal is None:
             for index, what in self._lacking.items():
                 self._recorder.lost(index, f"{what}; none came within {self._wait_seconds / 60:g} minutes")
 
@@ -164,18 +183,3 @@ class _Stopper(tune.Stopper):
 
     def stop_all(self) -> bool:
         return self.stop
-
-
-@contextmanager
-def _sigterm_as_sigint(recorder: Recorder) -> Iterator[None]:
-    """Stop on SIGTERM as on Ctrl-C, which Tune knows how to do, with all that was measured on the disk first."""
-
-    def interrupt(*_: object) -> None:
-        recorder.save_under_way("the sweep was stopped")
-        os.kill(os.getpid(), signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

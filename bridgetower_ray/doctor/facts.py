@@ -5,7 +5,6 @@ import platform
 import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -13,8 +12,10 @@ from pydantic import Field
 
 from bridgetower_ray.data.cache import cache_root
 from bridgetower_ray.doctor.hardware import cpu_model, devices, driver_version
+from bridgetower_ray.doctor.interpreter import interpreter
 from bridgetower_ray.doctor.neighbours import foreign_device_processes
 from bridgetower_ray.doctor.software import interpreter_environment, library_versions, source_hash
+from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.settings import Strict
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where torch's loaders put their batches
@@ -58,11 +59,12 @@ class NodeFacts(Strict):
     interpreter: Interpreter
 
 
-def node_facts(python: str | None = None) -> NodeFacts:
+def node_facts(python: str | None = None, base: str = ".") -> NodeFacts:
     """Look at this host.
 
     Args:
         python: the interpreter that trains here; this process's own by default.
+        base: the folder that a relative path of it starts from.
     """
     cache = cache_root()
     existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
@@ -80,11 +82,15 @@ def node_facts(python: str | None = None) -> NodeFacts:
         shared_memory=shutil.disk_usage(SHARED_MEMORY).total if SHARED_MEMORY.exists() else 0,
         device_processes=foreign_device_processes(),
         nvidia_container=os.environ.get("NVIDIA_PYTORCH_VERSION", ""),
-        interpreter=_interpreter(python or sys.executable),
+        interpreter=_interpreter(python, Path(base)),
     )
 
 
-def _interpreter(python: str) -> Interpreter:
+def _interpreter(named: str | None, base: Path) -> Interpreter:
+    try:
+        python = interpreter(named, base)
+    except UsageError as refusal:
+        return Interpreter(executable=str(named), error=str(refusal))
     command = [python, "-m", "bridgetower_ray.doctor.installed"]
     try:
         done = subprocess.run(

@@ -24,7 +24,7 @@ WORK: Mapping[str, frozenset[str]] = {
 # The stack under it: a difference is said beside the ratio.
 STACK = (
     "env.host", "env.cpu_model", "env.driver", "env.python", "env.torch", "env.transformers", "env.accelerate",
-    "env.pillow", "env.code_hash",
+    "env.pillow", "env.variables", "env.code_hash",
 )  # fmt: skip
 
 

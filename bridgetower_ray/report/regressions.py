@@ -2,19 +2,24 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.report.stats import Ratio, p_value_of_no_change, ratio_of_means
+from bridgetower_ray.report.stats import Ratio, geometric_mean, p_value_of_no_change, ratio_of_means
 from bridgetower_ray.report.tables import Table, figure
 from bridgetower_ray.sweep.outcomes import Kind
 
 SIGNIFICANCE = 0.05
 WORK_COLUMNS = ("data.fingerprint", "model.parameters", "run.total_batch", "run.total_steps", "run.precision")
+# Not the work but what it ran on: a difference stands beside the ratio, and in the verdict.
+STACK_COLUMNS = (
+    "env.host", "env.cpu_model", "env.device_names", "env.driver", "env.python", "env.torch", "env.transformers",
+    "env.variables", "env.code_hash",
+)  # fmt: skip
 NEEDED_COLUMNS = ("cell_id", "setting", "outcome", "train_samples_per_second")
 
 
@@ -26,6 +31,7 @@ class Arm:
     throughputs: tuple[float, ...]
     outcomes: tuple[str, ...]
     work: Mapping[str, str]
+    stack: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def measured(self) -> bool:
@@ -35,19 +41,39 @@ class Arm:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of a cell. `ratio` is after over before; `p` is of no change, adjusted for the number of cells."""
+    """What became of a cell. `ratio` is after over before; `p` is of no change, adjusted for the number of cells.
+
+    `after` is None for a cell that is gone.
+    """
 
     setting: str
     before: Arm
-    after: Arm
+    after: Arm | None
     ratio: Ratio | None
     p: float | None
     why_not: str
 
     @property
+    def lost(self) -> bool:
+        """Whether it was measured before and is not now, or is gone."""
+        return self.before.measured and not (self.after and self.after.measured)
+
+    @property
+    def stack_differences(self) -> tuple[str, ...]:
+        """What differs in host, device or software: `host host-a -> host-b`."""
+        if self.after is None or not (self.before.throughputs and self.after.throughputs):
+            return ()
+        one, other = self.before.stack, self.after.stack
+        return tuple(
+            f"{name.removeprefix('env.')} {_together(one.get(name))} -> {_together(other.get(name))}"
+            for name in STACK_COLUMNS
+            if one.get(name) != other.get(name)
+        )
+
+    @property
     def mark(self) -> str:
         """`!` a new failure, `~` unresolved, else `faster`, `slower`; `–` where there is nothing to compare."""
-        if self.before.measured and not self.after.measured:
+        if self.lost:
             return "!"
         if self.ratio is None:
             return "–"
@@ -58,6 +84,42 @@ class Change:
     def slower_by_more_than(self, share: float) -> bool:
         """Whether it is slower by more than `share`, and its adjusted interval excludes no change."""
         return self.mark == "slower" and self.ratio is not None and self.ratio.value < 1 - share
+
+    def unresolved(self, share: float) -> bool:
+        """Whether it may be slower by more than `share` or not: one repeat, or an interval that holds both."""
+        if self.ratio is None or self.slower_by_more_than(share):
+            return False
+        return self.ratio.low is None or self.ratio.low < 1 - share
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What `--fail-over` decided, in words, and whether it let the change pass."""
+
+    passed: bool
+    sentence: str
+
+
+def gate(found: Sequence[Change], share: float, strict: bool) -> Gate:
+    """A cell that is slower by more than `share`, that failed or that is gone stops the change.
+
+    One that cannot be told is said, and under `strict` stops it too.
+    """
+    slower = [one.setting for one in found if one.slower_by_more_than(share)]
+    lost = [one.setting for one in found if one.lost]
+    unresolved = [one.setting for one in found if one.unresolved(share)]
+    passed = not slower and not lost and not (strict and unresolved)
+    told = [f"slower by more than {share * 100:g} %: {', '.join(slower)}"] if slower else []
+    told += [f"failed or gone: {', '.join(lost)}"] if lost else []
+    told += [] if slower or lost else [f"no cell is known to be slower by more than {share * 100:g} %"]
+    told += [f"not resolved, for want of repeats: {', '.join(unresolved)}"] if unresolved else []
+    unlike = sorted({difference for one in found for difference in one.stack_differences})
+    told += [f"before and after ran on unlike hosts, devices or software ({'; '.join(unlike)})"] if unlike else []
+    return Gate(passed, f"gate {'passed' if passed else 'failed'}: {'; '.join(told)}.")
+
+
+def _together(values: frozenset[str] | None) -> str:
+    return " and ".join(sorted(values)) if values else "not known"
 
 
 def read_arms(file: Path) -> dict[str, Arm]:
@@ -93,11 +155,16 @@ def _arm(trials: Sequence[Mapping[str, object]]) -> Arm:
         throughputs=tuple(value for value in values if isinstance(value, float) and math.isfinite(value) and value > 0),
         outcomes=tuple(str(row["outcome"]) for row in trials),
         work={name: str(row[name]) for row in measured for name in WORK_COLUMNS if row.get(name) is not None},
+        stack={name: _values(measured, name) for name in STACK_COLUMNS},
     )
 
 
+def _values(rows: Sequence[Mapping[str, object]], name: str) -> frozenset[str]:
+    return frozenset(str(row[name]) for row in rows if row.get(name) is not None)
+
+
 def changes(before: Mapping[str, Arm], after: Mapping[str, Arm]) -> list[Change]:
-    """Every cell that both have, with p values adjusted by Holm for their number.
+    """Every cell that `before` has, with p values adjusted by Holm for the number of those that both have.
 
     S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
 
@@ -109,10 +176,12 @@ def changes(before: Mapping[str, Arm], after: Mapping[str, Arm]) -> list[Change]
         raise UsageError("the two have no cell in common: cells are the same where all that decides them is")
     pairs = [(before[cell_id], after[cell_id]) for cell_id in common]
     raw = [_p(one, other) for one, other in pairs]
-    return [
-        Change(one.setting, one, other, _ratio(one, other), p, _why_not(one, other))
-        for (one, other), p in zip(pairs, _holm(raw), strict=True)
-    ]
+    told = {
+        cell_id: Change(one.setting, one, other, _ratio(one, other), p, _why_not(one, other))
+        for cell_id, (one, other), p in zip(common, pairs, _holm(raw), strict=True)
+    }
+    gone = {cell_id: Change(arm.setting, arm, None, None, None, "after: gone") for cell_id, arm in before.items()}
+    return list((gone | told).values())
 
 
 def _why_not(before: Arm, after: Arm) -> str:
@@ -147,8 +216,10 @@ def changes_table(found: Sequence[Change]) -> Table:
     rows = tuple((one.setting, _row(one)) for one in found)
     notes = (
         "after / before with its 95 % interval; slower or faster where it holds after Holm's adjustment "
-        f"for {len(found)} cells.",
-        "~ not resolved: no change is as good an explanation, or one repeat gives no interval. ! a new failure.",
+        f"for {sum(one.after is not None for one in found)} cells.",
+        "~ not resolved: no change is as good an explanation, or one repeat gives no interval.",
+        "! a new failure, or gone.",
+        *(f"† {one.setting}: {'; '.join(one.stack_differences)}." for one in found if one.stack_differences),
     )
     return Table("Before and after", "setting", ("before", "after", "after / before", "", "why not"), rows, notes)
 
@@ -157,8 +228,9 @@ def _row(one: Change) -> tuple[str, ...]:
     ratio = one.ratio
     interval = f" [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio and ratio.low and ratio.high else ""
     text = f"{ratio.value:.3f}{interval}" if ratio else ""
+    text += " †" if text and one.stack_differences else ""
     return _mean(one.before), _mean(one.after), text, one.mark, one.why_not
 
 
-def _mean(arm: Arm) -> str:
-    return figure(math.exp(sum(map(math.log, arm.throughputs)) / len(arm.throughputs))) if arm.throughputs else ""
+def _mean(arm: Arm | None) -> str:
+    return figure(geometric_mean(arm.throughputs)) if arm and arm.throughputs else ""

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bridgetower_ray.report.render import document_of, show, summary_markdown, write_report
-from bridgetower_ray.store.redaction import redact
+from bridgetower_ray.store.redaction import without_credentials
 from bridgetower_ray.store.results import read_results
 from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
 from bridgetower_ray.store.views import compare_page, prepared_views, server_address, ways_to_see
@@ -24,7 +24,7 @@ def publish(tracking: Tracking, name: str, sweep_run: str | None, folder: Path, 
     results, experiment_id = read_results(tracking, name, sweep_run)
     lines = ways_to_see(tracking.uri, experiment_id, [record.run_id for record in results.records])
     server = server_address(tracking.uri)
-    document = document_of(results, lines, lambda runs: server + compare_page(experiment_id, runs), redact)
+    document = document_of(results, lines, lambda runs: server + compare_page(experiment_id, runs), without_credentials)
     console.print()
     show(document, console)
     files = write_report(document, results, folder / name)

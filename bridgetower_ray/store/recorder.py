@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from bridgetower_ray.report.diagnosis import flags, takes_turns, verdict
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.spool import Spool
-from bridgetower_ray.store.tracking import HEADLINE, StoreUnavailable, Tracking
+from bridgetower_ray.store.tracking import HEADLINE, StoreRefused, StoreUnavailable, Tracking
 from bridgetower_ray.sweep.cells import MEDIA_LOADER, Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
 from bridgetower_ray.sweep.progress import SweepProgress, TrialProgress, View
@@ -191,19 +191,36 @@ def _record(attempt: _Attempt, outcome: Outcome, log: str = "") -> TrialRecord:
     )
 
 
-def replay(tracking: Tracking, experiment_id: str, spool: Spool) -> tuple[int, int]:
-    """Write what waits in the spool; returns how many records were written and how many wait on.
+@dataclass
+class Replayed:
+    """What became of the records that waited: how many were written, how many wait on, which files were set aside."""
+
+    written: int = 0
+    waiting: int = 0
+    set_aside: list[str] = field(default_factory=list)
+
+
+def replay(tracking: Tracking, experiment_id: str, spool: Spool) -> Replayed:
+    """Write what waits in the spool. What cannot be read, or is refused for good, is set aside for a person to see.
 
     A store that does not answer is not asked again for the others: each would take as long.
     """
+    found = Replayed()
     records = list(spool.waiting())
-    for written, record in enumerate(records):
+    for place, record in enumerate(records):
         try:
+            if not isinstance(record, TrialRecord):
+                raise StoreRefused("no record")
             tracking.write(open_run(tracking, experiment_id, record), record)
+        except StoreRefused:
+            found.set_aside.append(str(spool.set_aside(record)))
         except StoreUnavailable:
-            return written, len(records) - written
-        spool.remove(record)
-    return len(records), 0
+            found.waiting = len(records) - place
+            return found
+        else:
+            spool.remove(record)
+            found.written += 1
+    return found
 
 
 def open_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:

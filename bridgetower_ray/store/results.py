@@ -1,5 +1,6 @@
 """What the store holds of a sweep: its newest sweep run to go on with, its results to report on."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,11 +8,13 @@ from pathlib import Path
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.report.records import SweepResults, gather, to_table
 from bridgetower_ray.report.regressions import Arm, arms_of, read_arms
-from bridgetower_ray.store.tracking import RunData, Tracking
+from bridgetower_ray.store.tracking import RunData, StoreUnavailable, Tracking
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Plan
 from bridgetower_ray.sweep.spec import load_spec
 from bridgetower_ray.sweep.sweep_run import SweepRun, describe_sweep_run, new_sweep_run_id
+
+MOST_TRIED = 5  # runs whose description is asked for
 
 
 def choose_sweep_run(
@@ -97,9 +100,11 @@ def earlier_seconds(tracking: Tracking, name: str) -> dict[str, float]:
 
 
 def described_by(tracking: Tracking, runs: Sequence[RunData]) -> SweepRun | None:
-    """The description in the newest run that was written to its end; a run of a killed driver has none."""
-    written = [run for run in runs if "trial_seconds" in run.metrics]
-    return tracking.describe(written[-1].run_id) if written else None
+    """The description in the newest run that has one; a run of a killed driver has none, nor has one that lost it."""
+    for run in reversed([run for run in runs if "trial_seconds" in run.metrics][-MOST_TRIED:]):
+        with contextlib.suppress(StoreUnavailable):
+            return tracking.describe(run.run_id)
+    return None
 
 
 def name_of_sweep(sweep: str) -> str:

@@ -25,10 +25,18 @@ class Spool:
         """Forget a record that the store has taken."""
         (self._folder / f"{record.attempt}.json").unlink(missing_ok=True)
 
-    def waiting(self) -> Iterator[TrialRecord]:
-        """Records that the store has not taken yet."""
+    def waiting(self) -> Iterator[TrialRecord | Path]:
+        """Records that the store has not taken yet; for one that cannot be read, its file."""
         for file in sorted(self._folder.glob("*.json")):
-            yield TrialRecord.model_validate_json(file.read_text())
+            try:
+                yield TrialRecord.model_validate_json(file.read_text())
+            except (OSError, ValueError):
+                yield file
+
+    def set_aside(self, waiting: TrialRecord | Path) -> Path:
+        """Keep a record under another name, where it is not tried again; returns the file."""
+        file = waiting if isinstance(waiting, Path) else self._folder / f"{waiting.attempt}.json"
+        return file.rename(file.with_suffix(".set-aside"))
 
 
 def spool_for(store_key: str, experiment: str) -> Spool:

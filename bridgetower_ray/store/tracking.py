@@ -16,10 +16,11 @@ import pyarrow
 import pyarrow.parquet
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
-from bridgetower_ray.store.location import local_store_file
-from bridgetower_ray.store.redaction import redact
+from bridgetower_ray.store.location import absolute_uri, artifact_root
+from bridgetower_ray.store.redaction import facts_without_credentials, redact, without_credentials
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.sweep_run import SweepRun, TrialRecord
@@ -33,6 +34,15 @@ TAG_LENGTH = 5000
 NOTE_LENGTH = 15_000  # of an experiment's description; MLflow cuts tags at 20,000
 PAGE = 500
 # MLflow's own patience with a server that is away is minutes a call, in which the driver would hear no trial.
+FINAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST")
+# These change what a client writes, and where: a user's shell is not to decide it.
+NOT_OURS = (
+    "MLFLOW_ENABLE_ASYNC_LOGGING",
+    "MLFLOW_EXPERIMENT_NAME",
+    "MLFLOW_EXPERIMENT_ID",
+    "MLFLOW_RUN_ID",
+    "MLFLOW_RUN_CONTEXT",
+)
 PATIENCE = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -42,6 +52,10 @@ PATIENCE = {
 
 class StoreUnavailable(BridgetowerRayError):
     """The tracking store did not take what it was given; what was measured is to be kept elsewhere meanwhile."""
+
+
+class StoreRefused(StoreUnavailable):
+    """It never will: the store answered, and finds fault with what it was given."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +82,17 @@ class Tracking:
         """
         for setting, value in PATIENCE.items():
             os.environ.setdefault(setting, value)
+        for name in NOT_OURS:
+            os.environ.pop(name, None)
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        self.uri = uri
+        self.uri = uri = absolute_uri(uri, Path.cwd())
         with _few_retries():
             try:
                 self._client = mlflow.MlflowClient(uri)
                 self._client.search_experiments(max_results=1)
             except Exception as error:
-                raise UsageError(f"tracking store {redact(uri)}: {_one_line(error)}") from None
+                raise UsageError(f"tracking store {without_credentials(uri)}: {_one_line(error)}") from None
 
     def experiment_names(self) -> list[str]:
         """The experiments that there are, newest first."""
@@ -96,15 +112,49 @@ class Tracking:
         existing = self.experiment_id(name)
         if existing is not None:
             return existing
-        file = local_store_file(self.uri)
-        location = (file.parent / "mlruns").resolve().as_uri() if file else None
+        root = artifact_root(self.uri)
+        location = root.resolve().as_uri() if root else None
         with _unavailable():
             return str(self._client.create_experiment(name, artifact_location=location))
+
+    def check_artifacts(self, experiment_id: str) -> None:
+        """Write a small file where the experiment's artifacts go.
+
+        Raises:
+            UsageError: they cannot be written from here.
+        """
+        with _unavailable():
+            root = str(self._client.get_experiment(experiment_id).artifact_location)
+        remedy = "start the server with --artifacts-destination, so that artifacts go through it (--serve-artifacts)"
+        scheme = root.partition(":")[0]
+        if scheme == root or (scheme == "file" and not self.uri.startswith(("sqlite", "file"))):
+            _check_writable(Path(root.removeprefix("file://")), remedy)
+            return
+        with tempfile.TemporaryDirectory() as name:
+            probe = Path(name) / "writable.txt"
+            probe.write_text("that this could be written was found out before the first trial\n")
+            try:
+                repository = get_artifact_repository(root, tracking_uri=self.uri)
+                repository.log_artifact(str(probe), "bridgetower-ray")
+            except Exception as error:  # whatever a storage's own library raises
+                where = without_credentials(root)
+                raise UsageError(f"artifacts cannot be written to {where}: {_one_line(error)}; {remedy}") from None
+
+    def read_tag(self, experiment_id: str, name: str) -> str | None:
+        """A tag of an experiment; None where it has none."""
+        with _unavailable():
+            value = self._client.get_experiment(experiment_id).tags.get(name)
+            return None if value is None else str(value)
+
+    def set_tag(self, experiment_id: str, name: str, value: str) -> None:
+        """Give an experiment a tag."""
+        with _unavailable():
+            self._client.set_experiment_tag(experiment_id, name, value)
 
     def present(self, experiment_id: str, description: str, views: Mapping[str, str]) -> None:
         """Give an experiment its description, in Markdown, and its prepared views."""
         with _unavailable():
-            tags = {"mlflow.note.content": redact(description)[:NOTE_LENGTH], **views}
+            tags = {"mlflow.note.content": without_credentials(description)[:NOTE_LENGTH], **views}
             for name, value in tags.items():
                 self._client.set_experiment_tag(experiment_id, name, value)
 
@@ -156,11 +206,11 @@ class Tracking:
     def _log_artifacts(self, run_id: str, record: TrialRecord) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            (folder / "sweep.json").write_text(redact(record.sweep_run.model_dump_json(indent=2)))
-            (folder / "trial.json").write_text(redact(_trial_file(record)))
+            (folder / "sweep.json").write_text(_facts(record.sweep_run.model_dump(mode="json")))
+            (folder / "trial.json").write_text(_facts(_trial_file(record)))
             (folder / "train.log").write_text(redact(record.log))
             if record.environment is not None:
-                (folder / "environment.json").write_text(redact(json.dumps(record.environment, indent=2)))
+                (folder / "environment.json").write_text(_facts(record.environment))
             if record.steps:
                 pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(record.steps)), folder / "steps.parquet")
             self._client.log_artifacts(run_id, str(folder))
@@ -211,7 +261,10 @@ class Tracking:
         """The sweep run that a run belongs to, as it was when the run was made."""
         with tempfile.TemporaryDirectory() as folder, _unavailable():
             file = self._client.download_artifacts(run_id, "sweep.json", folder)
-            return SweepRun.model_validate_json(Path(file).read_text())
+            try:
+                return SweepRun.model_validate_json(Path(file).read_text())
+            except ValueError as error:
+                raise StoreRefused(f"the description of the sweep run cannot be read: {_one_line(error)}") from None
 
     def read_steps(self, run_id: str) -> pyarrow.Table:
         """The raw steps of a run."""
@@ -224,8 +277,25 @@ class Tracking:
 def _unavailable() -> Iterator[None]:
     try:
         yield
-    except (MlflowException, OSError) as error:
+    except MlflowException as error:
+        kind = StoreRefused if error.error_code in FINAL_ERRORS else StoreUnavailable
+        raise kind(f"the tracking store did not answer: {_one_line(error)}") from error
+    except OSError as error:
         raise StoreUnavailable(f"the tracking store did not answer: {_one_line(error)}") from error
+
+
+def _check_writable(folder: Path, remedy: str) -> None:
+    """A path that the server names: the artifacts would be written to it on this host, whatever it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"artifacts cannot be written to {folder} from this host: {error.strerror}; {remedy}"
+        ) from None
+    if not folder.is_absolute():
+        raise UsageError(f"artifacts would be written to {folder} in whatever folder this runs; {remedy}")
 
 
 @contextmanager
@@ -266,7 +336,7 @@ def _outcome_tags(outcome: Outcome) -> list[RunTag]:
 
 def _judgement_tags(record: TrialRecord) -> list[RunTag]:
     tags = {"verdict": record.verdict or "", "flags": "; ".join(record.flags), "node": record.node}
-    return [RunTag(name, redact(value)[:TAG_LENGTH]) for name, value in tags.items() if value]
+    return [RunTag(name, without_credentials(value)[:TAG_LENGTH]) for name, value in tags.items() if value]
 
 
 def _source_tags(record: TrialRecord) -> list[RunTag]:
@@ -318,6 +388,7 @@ def _params(record: TrialRecord) -> list[Param]:
         "cpus_usable",
         "driver",
         "torch_threads",
+        "variables",
         "code_commit",
         "code_hash",
     ):
@@ -328,7 +399,11 @@ def _params(record: TrialRecord) -> list[Param]:
         values["env.asynchronous"] = record.environment["asynchronous"]
     if trial.price_per_hour is not None:
         values["env.price_per_hour"] = trial.price_per_hour
-    return [Param(name, redact(str(value))[:PARAM_LENGTH]) for name, value in values.items() if value is not None]
+    return [
+        Param(name, without_credentials(str(value))[:PARAM_LENGTH])
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def _names_of_left_out(record: TrialRecord) -> str:
@@ -336,6 +411,11 @@ def _names_of_left_out(record: TrialRecord) -> str:
     return "; ".join(f"{one['name']} ({one['reason']})" for one in data.get("left_out", ()))
 
 
-def _trial_file(record: TrialRecord) -> str:
+def _trial_file(record: TrialRecord) -> dict[str, Any]:
     """The trial as `python -m bridgetower_ray.training` takes it, to be run again by hand anywhere."""
-    return json.dumps({"trial": record.trial.model_dump(mode="json"), "base_folder": "."}, indent=2)
+    return {"trial": record.trial.model_dump(mode="json"), "base_folder": "."}
+
+
+def _facts(values: Any) -> str:
+    """Values that are read back: no text in them is masked but the credentials in addresses."""
+    return json.dumps(facts_without_credentials(values), indent=2)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from bridgetower_ray.store.redaction import redact
+from bridgetower_ray.store.redaction import without_credentials
 
 HEADLINE = "train_samples_per_second"
 FIGURES = (
@@ -96,12 +96,12 @@ def run_page(experiment_id: str, run_id: str) -> str:
 
 def server_address(uri: str) -> str:
     """Where a browser finds the store: the server itself, or the one that `mlflow ui` starts on a local file."""
-    return redact(uri).rstrip("/") + "/" if uri.startswith("http") else "http://127.0.0.1:5000/"
+    return without_credentials(uri).rstrip("/") + "/" if uri.startswith("http") else "http://127.0.0.1:5000/"
 
 
 def ui_command(uri: str) -> str | None:
     """The command that serves a local store; None where a server does already."""
-    return None if uri.startswith("http") else f"mlflow ui --backend-store-uri {redact(uri)}"
+    return None if uri.startswith("http") else f"mlflow ui --backend-store-uri {without_credentials(uri)}"
 
 
 def ways_to_see(uri: str, experiment_id: str, run_ids: Sequence[str]) -> tuple[str, ...]:

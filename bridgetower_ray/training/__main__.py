@@ -4,12 +4,13 @@ import os
 import sys
 from pathlib import Path
 
-from bridgetower_ray.errors import BridgetowerRayError, UsageError
+from bridgetower_ray.errors import BridgetowerRayError, NodeError, UsageError
 from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import die_with_supervisor
+from bridgetower_ray.training.variables import forget_unheard
 
 # CUDA has an error type for it; the CPU's allocator and the HPU's bridge say it in words.
 OUT_OF_MEMORY_WORDS = (
@@ -41,13 +42,14 @@ def _measure(job: Job, events: Events) -> int:
 
         run_rank(job, events)
     except BridgetowerRayError as error:
-        events.failed(Kind.FAILED, str(error))
+        events.failed(Kind.FAILED, str(error), whole_node=isinstance(error, NodeError))
         sys.stderr.write(f"{error}\n")
         return 1
     except Exception as error:
         # Said to the supervisor in one line, and left to Python for the traceback and the exit status.
         events.failed(Kind.OUT_OF_MEMORY if _is_out_of_memory(error) else Kind.FAILED, _in_one_line(error))
         raise
+    events.ends()
     return 0
 
 
@@ -62,6 +64,7 @@ def _in_one_line(error: Exception) -> str:
 
 def _set_environment(cell: Cell) -> None:
     """What libraries read from the environment when they are imported."""
+    forget_unheard()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(cell.training.cpu_threads_per_rank)
@@ -69,5 +72,12 @@ def _set_environment(cell: Cell) -> None:
         os.environ["PT_HPU_LAZY_MODE"] = "1" if cell.training.use_lazy_mode else "0"
 
 
+def _leave(status: int) -> None:
+    """End here and now: what libraries do at the interpreter's end can hang, or abort the process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

@@ -19,9 +19,13 @@ class Events:
         if self._rank == 0:
             self._write(event, fields)
 
-    def failed(self, kind: str, reason: str) -> None:
-        """Say why this rank gives up."""
-        self._write("failed", {"kind": kind, "reason": reason, "rank": self._rank})
+    def failed(self, kind: str, reason: str, whole_node: bool = False) -> None:
+        """Say why this rank gives up; `whole_node`: every other trial of the kind would, here."""
+        self._write("failed", {"kind": kind, "reason": reason, "rank": self._rank, "whole_node": whole_node})
+
+    def ends(self) -> None:
+        """Say, from every rank, that nothing is left to say or to do."""
+        self._write("ends", {"rank": self._rank})
 
     def _write(self, event: str, fields: dict[str, Any]) -> None:
         self._stream.write(json.dumps({"event": event, **fields}) + "\n")

@@ -1,12 +1,10 @@
 """BridgeTower for contrastive learning: from the hub, a local folder, or a preset with random weights."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, BridgeTowerConfig, BridgeTowerForContrastiveLearning
 
-from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.presets import PRESETS, Shape
 
 LOGIT_SCALE_INIT = 2.6592  # ln(1/0.07), which a default BridgeTowerConfig of transformers 4.55 lacks
@@ -50,11 +48,7 @@ def load_model(model: str, folder: str | None, freeze_text_pooler: bool) -> Brid
 
 
 def _from_folder(folder: str) -> BridgeTowerForContrastiveLearning:
-    if not (Path(folder) / "config.json").is_file():
-        raise UsageError(f"model: {folder} has no config.json")
     config = AutoConfig.from_pretrained(folder)
-    if config.model_type != "bridgetower":
-        raise UsageError(f"model: {folder} is a {config.model_type}, not a bridgetower")
     if not hasattr(config, "logit_scale_init_value"):
         config.logit_scale_init_value = LOGIT_SCALE_INIT
     return BridgeTowerForContrastiveLearning.from_pretrained(folder, config=config)

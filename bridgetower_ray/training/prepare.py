@@ -19,7 +19,7 @@ def main() -> int:
         job = Job.read(Path(sys.argv[1]))
         ready = prepare(job.trial.cell, Path(job.base_folder), lambda words: events.emit("phase", phase=words))
     except (BridgetowerRayError, OSError) as error:
-        events.failed(Kind.FAILED, str(error))
+        events.failed(Kind.FAILED, str(error), whole_node=True)
         sys.stderr.write(f"{error}\n")
         return 1
     events.emit("prepared", prepared=ready.model_dump(mode="json"))

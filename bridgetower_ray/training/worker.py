@@ -24,6 +24,7 @@ from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.media_loading import media_loader, name_of_loader
 from bridgetower_ray.training.meter import Meter, Step, Window
 from bridgetower_ray.training.model import describe, load_model
+from bridgetower_ray.training.precision import SeenPrecision
 from bridgetower_ray.training.samples import Samples, make_samples, normalise_inside_step
 from bridgetower_ray.training.trainer import describe_loader, trainer_for
 
@@ -63,8 +64,14 @@ def run_rank(job: Job, events: Events) -> None:
         trainer = trainer_for(backend, arguments, meter, model, data, batches)
         loader = describe_loader(trainer)
         loader["loader"] = name_of_loader(job, loader["loader"])
-        events.emit("environment", **_describe_run(backend, trainer, prepared, facts, loader, total_steps, cell))
+        described = _describe_run(backend, trainer, prepared, facts, loader, total_steps, cell)
+        events.emit("environment", **described)
+        # torch.compile would trace the look, and compile anew once it is gone.
+        seen = SeenPrecision(model) if cell.training.torch_compile_backend is None else None
         outcome = trainer.train()
+        if seen is not None and seen.words is not None:
+            described["effective"]["precision"] = seen.words
+            events.emit("environment", **described)
         measured = edges.compilations() | edges.neighbours()
         window = meter.window()
         samples = sum(gather(sum(step.samples for step in window.steps)))
@@ -72,9 +79,6 @@ def run_rank(job: Job, events: Events) -> None:
         if cell.measure.ceilings:
             events.emit("phase", phase="ceilings")
             events.emit("ceilings", **_ceilings(trainer, backend, cell, data, window, samples / window.seconds))
-    if distributed.is_initialized():
-        # Left to the interpreter's end, gloo's threads now and then abort the process.
-        distributed.destroy_process_group()
 
 
 def _ceilings(

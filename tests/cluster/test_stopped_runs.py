@@ -1,7 +1,9 @@
 """Sweeps that are killed, stopped, contended for, or given bad data: real processes, real signals."""
 
+import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,21 +35,67 @@ def test_a_killed_rank_is_a_failed_trial_and_the_next_run_measures_just_that_one
     assert results(folder).summary == "2 of 2 cells measured"
 
 
-@pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+@pytest.mark.parametrize(
+    ("number", "send", "status"),
+    [(signal.SIGINT, os.killpg, 130), (signal.SIGTERM, os.kill, 143), (signal.SIGHUP, os.killpg, 130)],
+)
 def test_a_stopped_sweep_keeps_what_it_has_marks_the_rest_and_leaves_no_process(
-    number: signal.Signals, send: Callable[[int, int], None], folder: Path
+    number: signal.Signals, send: Callable[[int, int], None], status: int, folder: Path
 ) -> None:
-    """Ctrl-C reaches the whole foreground group, the local Ray too; SIGTERM the driver alone."""
+    """Ctrl-C and a closed terminal reach the whole foreground group, the local Ray too; SIGTERM the driver alone."""
     (folder / "sweep.yaml").write_text(LONG)
     log = folder / "log"
     driver = start("run", "sweep.yaml", cwd=folder, log=log, env={"TEST_DRIVER": str(folder)})
     wait_until(lambda: bool(ranks_of(folder)), driver, log)
     ranks = ranks_of(folder)
     send(driver.pid, number)
-    assert driver.wait(timeout=120) == 130, log.read_text()
+    send(driver.pid, number)  # impatience changes nothing
+    assert driver.wait(timeout=120) == status, log.read_text()
+    if number != signal.SIGHUP:
+        assert log.read_text().count("interrupted: 0 of 4 trials ended") == 1
     assert "Traceback" not in log.read_text()
     assert [str(record.outcome.kind) for record in results(folder).records] == ["interrupted"]
     assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
+
+
+def listens(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has taken SIGINT over."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1 and int(caught.split()[1], 16) >> 14 & 1)
+
+
+MOMENTS: dict[str, Callable[[Path, subprocess.Popen[bytes]], bool]] = {
+    "at once": lambda folder, driver: listens(driver),
+    "the store is made": lambda folder, driver: (folder / "mlflow.db").exists(),
+    "Ray starts": lambda folder, driver: any("gcs_server" in one.name() for one in children(driver)),
+    "trials are announced": lambda folder, driver: "sweep run" in (folder / "log").read_text(),
+}
+
+
+def children(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(driver.pid).children(recursive=True)
+    return []
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_run_told_to_stop_at_any_moment_says_one_line_and_leaves_nothing(moment: str, folder: Path) -> None:
+    (folder / "sweep.yaml").write_text(ONE_CELL)
+    log = folder / "log"
+    driver = start("run", "sweep.yaml", cwd=folder, log=log)
+    wait_until(lambda: MOMENTS[moment](folder, driver), driver, log)
+    started = children(driver)
+    os.killpg(driver.pid, signal.SIGINT)
+    os.killpg(driver.pid, signal.SIGINT)
+    assert driver.wait(timeout=120) == 130, log.read_text()
+    said = [line for line in log.read_text().splitlines() if not line.startswith(("sweep run", "warning", "["))]
+    assert len(said) == 1
+    assert "interrupted" in said[0]
+    psutil.wait_procs(started, timeout=30)
+    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in started)
+    if (folder / "mlflow.db").exists():
+        assert command("plan", "sweep.yaml", cwd=folder).returncode == 0, "what is there of the store can be read"
 
 
 def test_a_driver_killed_outright_leaves_a_sweep_that_the_next_one_repairs(folder: Path) -> None:

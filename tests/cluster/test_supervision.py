@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bridgetower_ray.cluster import supervision
 from bridgetower_ray.cluster.supervision import ProcessGroup, rank_environment
 from bridgetower_ray.sweep.outcomes import Kind
 
@@ -108,6 +109,40 @@ def test_stopping_a_group_leaves_no_process(tmp_path: Path) -> None:
 def test_an_interpreter_that_is_not_there_is_a_failed_trial(tmp_path: Path) -> None:
     one = ProcessGroup(["/absent/python"], 1, tmp_path)
     assert wait_for_end(one) is Kind.FAILED
+
+
+SAID_ALL = """
+import os, sys, time
+os.write(int(os.environ["BRIDGETOWER_RAY_EVENTS_FD"]), b'{"event": "ends"}\\n')
+"""
+
+
+@pytest.mark.parametrize("then", ["time.sleep(600)", "os.kill(os.getpid(), 9)", "sys.exit(3)"])
+def test_ranks_that_have_said_all_are_measured_however_they_end(
+    then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "LEAVE_SECONDS", 0.2)
+    one = group(SAID_ALL + then, tmp_path, ranks=2, timeout_seconds=60)
+    assert wait_for_end(one) is Kind.MEASURED
+    assert not any(alive(pid) for pid in one.pids)
+
+
+def test_a_rank_that_fails_before_the_other_has_said_all_fails_the_group(tmp_path: Path) -> None:
+    code = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit('gave up')\n{SAID_ALL}\ntime.sleep(600)"
+    assert wait_for_end(group(code, tmp_path, ranks=2)) is Kind.FAILED
+
+
+def test_temporary_files_of_the_ranks_lie_in_the_trials_folder(tmp_path: Path) -> None:
+    one = group("import tempfile; print('in', tempfile.mkdtemp())", tmp_path)
+    wait_for_end(one)
+    assert f"in {tmp_path}/" in one.log()
+
+
+def test_a_single_rank_is_told_of_no_rendezvous() -> None:
+    inherited = {"RANK": "3", "MASTER_ADDR": "elsewhere", "HOME": "/home"}
+    names = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    assert names & rank_environment(inherited, 0, 1, 29500, 1).keys() == set()
+    assert names <= rank_environment(inherited, 0, 2, 29500, 1).keys()
 
 
 def test_the_log_names_its_ranks(tmp_path: Path) -> None:

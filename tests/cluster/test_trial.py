@@ -1,5 +1,9 @@
 """The trial's actor, without a cluster: it is an ordinary object that Tune happens to call."""
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +12,7 @@ import pytest
 
 from bridgetower_ray.cluster import trial_actor as trial
 from bridgetower_ray.cluster.trial_actor import TrialActor
+from bridgetower_ray.cluster.trial_folder import own_folder
 from bridgetower_ray.sweep.plan import Plan
 from bridgetower_ray.training.job import Job
 from tests.conftest import ONE_CELL
@@ -66,3 +71,34 @@ def test_a_preparation_that_says_nothing_is_a_failed_trial(
     monkeypatch.setattr(trial.TrialActor, "_ready", {})
     _, report = run_to_end(actor(plan_of, folder))
     assert report["outcome"]["reason"] == "the preparation ended without saying what is ready"
+
+
+def test_what_a_node_refuses_is_asked_once(plan_of: PlanOf, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second trial ends at once with the first one's reason: nothing is started for it."""
+    monkeypatch.setattr(trial.TrialActor, "_ready", {})
+    monkeypatch.setattr(trial.TrialActor, "_refused", {})
+    text = ONE_CELL.replace("builtin:cartoons, max_train_samples: 24", "./absent")
+    job = Job(trial=plan_of(text).trials[0], base_folder=str(folder)).model_dump_json()
+    _, first = run_to_end(TrialActor({"trial": {"index": 0, "job": job}}))
+    assert "absent is not to be seen on this node" in first["outcome"]["reason"]
+    monkeypatch.setattr(trial, "ProcessGroup", None)
+    _, second = run_to_end(TrialActor({"trial": {"index": 1, "job": job}}))
+    assert second["outcome"] == first["outcome"]
+
+
+def test_an_interpreter_that_is_not_on_the_node_is_one_line(plan_of: PlanOf, folder: Path) -> None:
+    text = ONE_CELL + "accelerators: {cpu: {python: ./venv/bin/python}}\n"
+    job = Job(trial=plan_of(text).trials[0], base_folder=str(folder)).model_dump_json()
+    _, report = run_to_end(TrialActor({"trial": {"index": 0, "job": job}}))
+    assert report["outcome"]["reason"] == "python: ./venv/bin/python: no such program on this host"
+
+
+def test_folders_of_killed_actors_go_with_the_next_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    make = "from bridgetower_ray.cluster.trial_folder import own_folder; print(own_folder())"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", make], env=environment, capture_output=True, text=True, check=True)
+    left, mine = Path(done.stdout.strip()), own_folder()
+    assert not left.exists()
+    assert own_folder() != mine
+    assert mine.is_dir(), "a folder of a living process stays"

@@ -161,7 +161,7 @@ def test_an_interpreter_that_says_nothing_is_told(folder: Path) -> None:
 
 
 def test_an_interpreter_that_is_not_there_is_told() -> None:
-    assert node_facts("/absent/python").interpreter.error == "cannot be started: No such file or directory"
+    assert node_facts("/absent/python").interpreter.error == "python: /absent/python: no such program on this host"
 
 
 def test_doctor_of_a_sweep_that_can_not_run_here_says_why_and_exits_1(folder: Path) -> None:
@@ -182,4 +182,4 @@ def test_doctor_with_an_interpreter_that_cannot_train_says_so(folder: Path, monk
     (folder / "sweep.yaml").write_text(MINI + "accelerators: {cpu: {python: /absent/python}}\n")
     done = command("doctor", "sweep.yaml", cwd=folder)
     assert done.returncode == 1
-    assert "/absent/python cannot train: cannot be started" in done.stdout
+    assert "python: /absent/python: no such program on this host" in done.stdout

@@ -18,7 +18,7 @@ from bridgetower_ray.report.limits import speedup_pairs, worker_advice
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.tables import host_share_table, limits_table
 from bridgetower_ray.store.location import default_uri
-from bridgetower_ray.store.recorder import Recorder, replay
+from bridgetower_ray.store.recorder import Recorder, Replayed, replay
 from bridgetower_ray.store.results import read_results
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
@@ -233,7 +233,7 @@ def test_what_is_measured_is_on_the_disk_as_soon_as_a_stop_is_asked_for(folder: 
         recorder.began(index)
     recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
     recorder.save_under_way("the sweep was stopped")
-    assert replay(tracking, experiment, spool) == (2, 0)
+    assert replay(tracking, experiment, spool) == Replayed(written=2)
     kinds = sorted(str(one.outcome.kind) for one in read_results(tracking, spec.name)[0].records)
     assert kinds == ["interrupted", "measured"]
 

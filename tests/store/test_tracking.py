@@ -9,7 +9,7 @@ import pytest
 
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.store.location import default_uri
-from bridgetower_ray.store.recorder import replay
+from bridgetower_ray.store.recorder import Replayed, replay
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.results import read_results
 from bridgetower_ray.store.spool import Spool
@@ -98,7 +98,7 @@ def test_writing_a_record_twice_leaves_one_run_as_it_was(folder: Path, spec_of: 
     experiment, run_id = write(tracking, record)
     spool = Spool(folder / "spool")
     spool.save(record)
-    assert replay(tracking, experiment, spool) == (1, 0)
+    assert replay(tracking, experiment, spool) == Replayed(written=1)
     assert list(spool.waiting()) == []
     assert [run.run_id for run in tracking.runs(experiment, record.sweep_run.id)] == [run_id]
 
@@ -119,9 +119,9 @@ def test_a_store_that_goes_away_leaves_the_results_in_the_spool(
 
     with monkeypatch.context() as patched:
         patched.setattr(Tracking, "start", away)
-        assert replay(tracking, experiment, spool) == (0, 2)
+        assert replay(tracking, experiment, spool) == Replayed(waiting=2)
     assert len(asked) == 1, "one refusal is enough to know"
-    assert replay(tracking, experiment, spool) == (2, 0)
+    assert replay(tracking, experiment, spool) == Replayed(written=2)
     assert read_results(tracking, "mini")[0].records[0].throughput == 42.0
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from bridgetower_ray.errors import TrialError
+from bridgetower_ray.errors import NodeError
 from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.training.backends.contract import Backend
 from bridgetower_ray.training.backends.standard import TorchBackend
@@ -12,13 +12,13 @@ def backend_for(cell: Cell) -> Backend:
     """The backend of a cell's accelerator.
 
     Raises:
-        TrialError: the device, or what drives it, is not on this host.
+        NodeError: the device, or what drives it, is not on this host.
     """
     device = cell.accelerator.device
     if device == "hpu":
         return _gaudi_backend(cell)
     if device == "cuda" and not torch.cuda.is_available():
-        raise TrialError(f"{cell.accelerator.label}: torch {torch.__version__} sees no CUDA device on this host")
+        raise NodeError(f"{cell.accelerator.label}: torch {torch.__version__} sees no CUDA device on this host")
     return TorchBackend(device)
 
 
@@ -29,7 +29,7 @@ def _gaudi_backend(cell: Cell) -> Backend:
         from bridgetower_ray.training.backends.gaudi import GaudiBackend, torch_hpu
     except ImportError as error:
         missing = error.name or str(error)
-        raise TrialError(f"{cell.accelerator.label}: no Gaudi software on this host ({missing} is missing)") from None
+        raise NodeError(f"{cell.accelerator.label}: no Gaudi software on this host ({missing} is missing)") from None
     if not torch_hpu().is_available():
-        raise TrialError(f"{cell.accelerator.label}: torch {torch.__version__} sees no HPU on this host")
+        raise NodeError(f"{cell.accelerator.label}: torch {torch.__version__} sees no HPU on this host")
     return GaudiBackend()

@@ -1,0 +1,101 @@
+"""Ctrl-C, SIGTERM and a closed terminal, at any moment of a command: what is done about them is one of four things.
+
+Nothing has begun: leave at once. Something must not be cut in two: wait until it is done. Something is held that must
+be let go: raise. Tune is at work: have it stop. The first signal counts; those that follow while all is being put in
+order are not heard, until somebody insists.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INSISTED = 4  # signals after which the process ends as it is
+STATUS_SIGTERM = 143
+STATUS_OTHERS = 130
+
+
+class Interrupted(KeyboardInterrupt):
+    """The command was told to stop. Not an Exception, so that nothing takes it for a failure."""
+
+
+class Interruption:
+    """The process's own: the signal that came, if one did, and what is done when one comes."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._heard = 0
+        self._react: Callable[[], None] = self._leave
+
+    @property
+    def status(self) -> int:
+        """Exit status of a command that was stopped."""
+        return STATUS_SIGTERM if self.signal == signal.SIGTERM else STATUS_OTHERS
+
+    def listen(self) -> None:
+        """Take the signals over, once more where a library has taken them; what is ignored (`nohup`) stays so."""
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._hear)
+
+    def _hear(self, number: int, _frame: Any) -> None:
+        self._heard += 1
+        if number == signal.SIGHUP:
+            _forget_terminal()
+        if self.signal is None:
+            self.signal = number
+            self._react()
+        elif self._heard >= INSISTED:
+            os._exit(self.status)
+
+    def _leave(self) -> None:
+        self.say()
+        os._exit(self.status)
+
+    def say(self) -> None:
+        """The one line."""
+        os.write(2, b"bridgetower-ray: interrupted\n")
+
+    def check(self) -> None:
+        """Raise if a signal has come."""
+        if self.signal is not None:
+            raise Interrupted
+
+    @contextmanager
+    def reacting(self, react: Callable[[], None]) -> Iterator[None]:
+        """Have `react` called when a signal comes."""
+        before, self._react = self._react, react
+        try:
+            yield
+        finally:
+            self._react = before
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise `Interrupted` when a signal comes, so that what is held is let go."""
+        with self.reacting(self.check):
+            self.check()
+            yield
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let what must not be cut in two come to its end; then raise."""
+        with self.reacting(lambda: None):
+            yield
+        self.check()
+
+
+def _forget_terminal() -> None:
+    """Nothing can be written to a terminal that is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError):
+            continue
+
+
+interruption = Interruption()
