@@ -9,7 +9,7 @@ import pytest
 
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.report.records import gather, to_table
-from bridgetower_ray.report.regressions import Arm, arms_of, changes, changes_table, read_arms
+from bridgetower_ray.report.regressions import Arm, arms_of, changes, changes_table, gate, read_arms
 from bridgetower_ray.sweep.spec import SweepSpec
 from tests.conftest import MINI, command
 from tests.records import results_of, run_of, sweep_run_of
@@ -113,4 +113,45 @@ def test_a_saved_baseline_serves_as_a_gate(limit: str, status: int, tmp_path: Pa
         pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
     done = command("compare", "old.parquet", "new.parquet", "--fail-over", limit, cwd=tmp_path)
     assert done.returncode == status, done.stdout + done.stderr
-    assert ("slower by more than 5%: cpu · workers=0" in done.stdout) == (status == 1)
+    assert ("gate failed: slower by more than 5 %: cpu · workers=0" in done.stdout) == (status == 1)
+
+
+def arms_on(values: Mapping[str, list[float]], host: str = "host-a", failed: tuple[str, ...] = ()) -> dict[str, Arm]:
+    rows = [
+        {"cell_id": cell, "setting": cell, "outcome": "measured", "train_samples_per_second": one, "env.host": host}
+        for cell, figures in values.items()
+        for one in figures
+    ]
+    rows += [
+        {"cell_id": cell, "setting": cell, "outcome": "failed", "train_samples_per_second": None} for cell in failed
+    ]
+    return arms_of(pyarrow.Table.from_pylist(rows))
+
+
+STEADY = {"a": [100.0, 101.0, 99.0], "b": [150.0, 151.0, 149.0]}
+
+
+@pytest.mark.parametrize(
+    ("after", "strict", "passed", "said"),
+    [
+        (arms_on(STEADY), False, True, "no cell is known to be slower by more than 5 %"),
+        (arms_on({"a": STEADY["a"]}, failed=("b",)), False, False, "failed or gone: b"),
+        (arms_on({"a": STEADY["a"]}), False, False, "failed or gone: b"),
+        (arms_on({"a": [40.0], "b": STEADY["b"]}), False, True, "not resolved, for want of repeats: a"),
+        (arms_on({"a": [40.0], "b": STEADY["b"]}), True, False, "not resolved, for want of repeats: a"),
+        (arms_on({"a": [80.0, 80.5, 81.0], "b": STEADY["b"]}), False, False, "slower by more than 5 %: a"),
+        (arms_on(STEADY, host="host-b"), False, True, "unlike hosts, devices or software (host host-a -> host-b)"),
+    ],
+    ids=["the same", "a new failure", "a cell gone", "one repeat", "one repeat, strictly", "slower", "another host"],
+)
+def test_the_gate_says_what_it_decided_and_why(after: dict[str, Arm], strict: bool, passed: bool, said: str) -> None:
+    verdict = gate(changes(arms_on(STEADY), after), 0.05, strict)
+    assert verdict.passed is passed
+    assert said in verdict.sentence
+    assert verdict.sentence.startswith("gate passed: " if passed else "gate failed: ")
+
+
+def test_another_host_stands_beside_each_ratio() -> None:
+    table = changes_table(changes(arms_on(STEADY), arms_on(STEADY, host="host-b")))
+    assert all("†" in entries[2] for _, entries in table.rows)
+    assert "† a: host host-a -> host-b." in table.notes
