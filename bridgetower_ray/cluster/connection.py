@@ -4,11 +4,11 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import ray
 
-from bridgetower_ray.cluster.interruption import interruption
+from bridgetower_ray.cluster.interruption import interruption, processes_outlive_terminal
 from bridgetower_ray.doctor.hardware import local_resources
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.plan import Inventory
@@ -40,8 +40,8 @@ def connected(address: str | None) -> Iterator[None]:
         )
     _check_reachable(address)
     with interruption.raising():
-        _connect(address)
         try:
+            _connect(address)
             yield
         finally:
             ray.shutdown()
@@ -52,7 +52,7 @@ def _connect(address: str | None) -> None:
         if address:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
         else:
-            with interruption.deferred():  # cut in two it would leave processes
+            with interruption.deferred(), processes_outlive_terminal():  # cut in two it would leave processes
                 ray.init(
                     address="local",
                     namespace=NAMESPACE,
@@ -74,19 +74,19 @@ def simulated(nodes: Inventory) -> Iterator[None]:
 
     os.environ.update({name: value for name, value in SILENT.items() if name not in os.environ})
     common = {"object_store_memory": LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
-    with interruption.deferred():
-        simulation = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0})
-    try:
-        for node in nodes:
-            custom = {name: amount for name, amount in node.items() if name not in ("CPU", "GPU")}
-            simulation.add_node(num_cpus=int(node["CPU"]), num_gpus=int(node.get("GPU", 0)), resources=custom, **common)
-        ray.init(address=simulation.address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
-        interruption.listen()  # Ray has taken SIGTERM
+    with ExitStack() as ends:
+        with interruption.deferred(), processes_outlive_terminal():
+            simulation = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0})
+            ends.callback(simulation.shutdown)
+            for node in nodes:
+                custom = {name: amount for name, amount in node.items() if name not in ("CPU", "GPU")}
+                cpus, gpus = int(node["CPU"]), int(node.get("GPU", 0))
+                simulation.add_node(num_cpus=cpus, num_gpus=gpus, resources=custom, **common)
+            ray.init(address=simulation.address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+            ends.callback(ray.shutdown)
+            interruption.listen()  # Ray has taken SIGTERM
         with interruption.raising():
             yield
-    finally:
-        ray.shutdown()
-        simulation.shutdown()
 
 
 def _check_reachable(address: str | None) -> None:

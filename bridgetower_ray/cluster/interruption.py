@@ -88,6 +88,19 @@ class Interruption:
         self.check()
 
 
+@contextmanager
+def processes_outlive_terminal() -> Iterator[None]:
+    """Have what is started meanwhile not end when the terminal closes: whoever started it ends it, in order.
+
+    A blocked signal stays blocked in child processes; for this one it only waits.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _forget_terminal() -> None:
     """Nothing can be written to a terminal that is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
