@@ -148,14 +148,16 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 @click.option("--wait-for-nodes", "wait", metavar="TIME", help="Wait for nodes that are still to come, such as 10m.")
 def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool, wait: str | None) -> None:
     """Run SWEEP, or what is left of its newest sweep run, and report on it."""
-    from bridgetower_ray.run import publish_end, rehearse_sweep, run_sweep
     from bridgetower_ray.sweep.plan import make_plan
     from bridgetower_ray.sweep.spec import load_spec
 
     address = _address(address)
     spec, _ = load_spec(sweep)
     wait_seconds = 0.0 if wait is None else _seconds(wait)
-    make_plan(spec, rows=_rows(spec, address))  # a faulty sweep is refused before a store or a cluster is touched
+    # A faulty sweep is refused before Ray is imported, or a store or a cluster touched; a rehearsal has its own inputs.
+    make_plan(spec, rows=None if rehearse else _rows(spec, address))
+    from bridgetower_ray.run import publish_end, rehearse_sweep, run_sweep
+
     console = _console()
     with interruption.deferred():  # a database whose making is cut in two is of no use
         tracking = _tracking(reports)

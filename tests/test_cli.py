@@ -1,6 +1,7 @@
 """The command line where nothing is trained: plan, schema, report, and requests it refuses."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -130,3 +131,51 @@ def test_in_a_ray_jobs_throw_away_folder_the_store_and_the_reports_must_lie_else
     done = command("run", "sweep.yaml", cwd=copy, RAY_JOB_CONFIG_JSON_ENV_VAR="{}", **environment)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("store", ["http://127.0.0.1:9", "sqlite:////absent/mlflow.db", "sqlite:///other.db"])
+def test_a_plan_needs_no_store_and_makes_none(store: str, folder: Path) -> None:
+    (folder / "sweep.yaml").write_text(MINI)
+    done = command("plan", "sweep.yaml", cwd=folder, MLFLOW_TRACKING_URI=store)
+    assert done.returncode == 0, done.stderr
+    assert "time: not known" in done.stdout
+    assert [file.name for file in folder.iterdir()] == ["sweep.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("preset:tiny", "./absent", r"model: /.*/absent is not to be seen"),
+        ("preset:tiny", "./empty", r"model: /.*/empty has no config.json that can be read"),
+        ("preset:tiny", "./other", r"model: /.*/other is a clip, not a bridgetower"),
+        ("max_train_samples: 24", "max_train_samples: 2", r"2 samples are less than one batch of 4"),
+        ("max_steps: 9", "max_steps: 9, gradient_checkpointing: true", r"transformers has none for BridgeTower"),
+        (
+            "name: mini",
+            "accelerators: {cpu: {python: ~/no/python}}\nname: mini",
+            r"~/no/python: no such program",
+        ),
+        ("name: mini", "accelerators: {cpu: {python: no-such}}\nname: mini", r"python: no-such: no such program"),
+    ],
+)
+def test_what_this_host_can_know_is_known_at_plan(before: str, after: str, said: str, folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "other").mkdir()
+    (folder / "other/config.json").write_text('{"model_type": "clip"}')
+    (folder / "sweep.yaml").write_text(MINI.replace(before, after))
+    done = command("plan", "sweep.yaml", cwd=folder)
+    assert done.returncode == 2, done.stdout
+    assert re.search(said, done.stderr)
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interpreter_beside_the_sweep_is_found_from_there(folder: Path) -> None:
+    (folder / "python").symlink_to(sys.executable)
+    (folder / "sweep.yaml").write_text(MINI + "accelerators: {cpu: {python: ./python}}\n")
+    assert command("plan", "sweep.yaml", cwd=folder).returncode == 0
+
+
+def test_an_interpreter_of_an_accelerator_that_is_elsewhere_is_not_looked_for_here(folder: Path) -> None:
+    text = (SWEEPS / "blog.yaml").read_text().replace("devices: 8", "devices: 8, python: /opt/venv/bin/python")
+    (folder / "sweep.yaml").write_text(text)
+    assert command("plan", "sweep.yaml", cwd=folder).returncode == 0

@@ -23,6 +23,7 @@ from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.training.events import EVENTS_FD
 
 POLL_SECONDS = 0.05
+LONGEST_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")  # a UNIX socket's name has at most 107 bytes
 LEAVE_SECONDS = 5.0  # for ranks that have said all to end by themselves
 LOG_TAIL_BYTES = 200_000
 EXCEPTION_LINE = re.compile(r"^[\w.]+(Error|Exception|Interrupt|Exit|Warning)\b.*")
@@ -42,7 +43,7 @@ class ProcessGroup:
         """Start the group.
 
         Args:
-            folder: of the trial's own; logs and all temporary files of the ranks lie in it.
+            folder: of the trial's own; logs and temporary files of the ranks lie in it.
             timeout_seconds: the group is ended, and its outcome is `timed_out`, so long after this call.
         """
         self._folder, self._timeout = folder, timeout_seconds
@@ -57,7 +58,7 @@ class ProcessGroup:
         self._started = time.monotonic()
         self.outcome: Outcome | None = None
         master_port = _free_port()
-        inherited = {**os.environ, "PATH": _search_path(command[0]), "TMPDIR": str(folder)}
+        inherited = {**os.environ, "PATH": _search_path(command[0]), **_temporary_files_in(folder)}
         try:
             for rank in range(ranks):
                 environment = rank_environment(inherited, rank, ranks, master_port, threads_per_rank)
@@ -192,6 +193,11 @@ class ProcessGroup:
         if len(tails) == 1:
             return tails[0]
         return "\n".join(f"[rank {rank}]\n{tail}" for rank, tail in tails.items())
+
+
+def _temporary_files_in(folder: Path) -> dict[str, str]:
+    """What has a rank's temporary files go with its trial's folder; nothing where its sockets' names would not fit."""
+    return {"TMPDIR": str(folder)} if len(str(folder)) <= LONGEST_TMPDIR else {}
 
 
 def _search_path(interpreter: str) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from bridgetower_ray.data.captions import check_local_source
 from bridgetower_ray.data.preparation import check_local_model
+from bridgetower_ray.doctor.hardware import local_resources
 from bridgetower_ray.doctor.interpreter import interpreter
 from bridgetower_ray.sweep.spec import SweepSpec
 
@@ -21,7 +22,9 @@ def check_here(spec: SweepSpec, base: Path) -> int | None:
         UsageError: one of them is not there, or is not what it should be.
     """
     check_local_model(spec.model, base)
+    here = local_resources()
     for name in spec.accelerator_names:
         settings = spec.accelerators.get(name)
-        interpreter(settings.python if settings else None, base)
+        if settings and spec.accelerator(name).marker in here:  # another's interpreter is on another host
+            interpreter(settings.python, base)
     return check_local_source(spec.dataset, base)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -132,10 +133,19 @@ def test_a_rank_that_fails_before_the_other_has_said_all_fails_the_group(tmp_pat
     assert wait_for_end(group(code, tmp_path, ranks=2)) is Kind.FAILED
 
 
-def test_temporary_files_of_the_ranks_lie_in_the_trials_folder(tmp_path: Path) -> None:
-    one = group("import tempfile; print('in', tempfile.mkdtemp())", tmp_path)
+def test_temporary_files_of_the_ranks_lie_in_the_trials_folder() -> None:
+    with tempfile.TemporaryDirectory(prefix="trial-") as name:
+        one = group("import tempfile; print('in', tempfile.mkdtemp())", Path(name))
+        wait_for_end(one)
+        assert f"in {name}/" in one.log()
+
+
+def test_a_folder_whose_name_is_too_long_for_sockets_holds_no_temporary_files(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    one = group("import tempfile; print('in', tempfile.mkdtemp())", long)
     wait_for_end(one)
-    assert f"in {tmp_path}/" in one.log()
+    assert f"in {long}" not in one.log()
 
 
 def test_a_single_rank_is_told_of_no_rendezvous() -> None:

@@ -11,7 +11,7 @@ from bridgetower_ray.errors import UsageError
 from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.recorder import Replayed, replay
 from bridgetower_ray.store.redaction import redact
-from bridgetower_ray.store.results import read_results
+from bridgetower_ray.store.results import choose_sweep_run, read_results
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
@@ -183,3 +183,53 @@ def test_secrets_of_the_environment_reach_neither_text_nor_artifact(
     assert "hf_secret" not in json.dumps(client.get_run(run_id).to_dictionary())
     written = [Path(client.download_artifacts(run_id, one.path)) for one in client.list_artifacts(run_id)]
     assert not any(b"hf_secret" in file.read_bytes() for file in written)
+
+
+def test_artifacts_that_cannot_be_written_from_here_are_found_before_the_first_trial(folder: Path) -> None:
+    tracking = Tracking(default_uri(folder))
+    tracking.check_artifacts(tracking.create_experiment("fine"))
+    client = mlflow.MlflowClient(default_uri(folder))
+    faulty = client.create_experiment("faulty", artifact_location="file:///proc/absent/mlruns")
+    with pytest.raises(UsageError, match=r"artifacts cannot be written to .*--artifacts-destination"):
+        tracking.check_artifacts(faulty)
+
+
+def test_a_waiting_record_that_is_no_good_is_set_aside_and_the_rest_goes_on(folder: Path, spec_of: SpecOf) -> None:
+    tracking, record = Tracking(default_uri(folder)), record_of(spec_of(MINI))
+    experiment = tracking.create_experiment("mini")
+    spool = Spool(folder / "spool")
+    refused = record.model_copy(update={"attempt": "refused", "measured": {"a(b=%": 1.0}})
+    for one in (record, refused):
+        spool.save(one)
+    (folder / "spool/0.json").write_text("{")
+    found = replay(tracking, experiment, spool)
+    assert found.written == 1
+    assert sorted(Path(file).name for file in found.set_aside) == ["0.set-aside", "refused.set-aside"]
+    assert list(spool.waiting()) == []
+
+
+def test_a_run_without_its_description_does_not_stop_the_next_start(folder: Path, spec_of: SpecOf) -> None:
+    spec = spec_of(MINI)
+    tracking, record = Tracking(default_uri(folder)), record_of(spec)
+    write(tracking, record)
+    other = record.model_copy(update={"attempt": "another", "started_ms": record.started_ms + 1})
+    experiment, run_id = write(tracking, other)
+    for file in (folder / "mlruns").rglob("sweep.json"):
+        if run_id in file.parts:
+            file.unlink()
+    assert read_results(tracking, "mini")[0].sweep_run.id == record.sweep_run.id
+    for file in (folder / "mlruns").rglob("sweep.json"):
+        file.unlink()
+    choose_sweep_run(make_plan(spec), tracking, experiment, fresh=False, stack={"torch": "2.13.0"})
+
+
+def test_the_shells_own_mlflow_settings_change_nothing(
+    folder: Path, spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_LOGGING", "true")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "elsewhere")
+    monkeypatch.setenv("MLFLOW_RUN_ID", "f00d")
+    tracking = Tracking(default_uri(folder))
+    write(tracking, record_of(spec_of(MINI)))
+    assert tracking.experiment_id("elsewhere") is None
+    assert read_results(tracking, "mini")[0].records[0].figures["train_samples_per_second"] == 42.0
