@@ -84,11 +84,11 @@ def test_a_report_is_made_from_the_store_alone(
 
 
 def test_continuing_with_other_software_is_refused_with_the_difference_named(
-    mini_run: tuple[Path, subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
+    mini_run: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    from bridgetower_ray.doctor import software as provenance
+    from bridgetower_ray.doctor.software import stack
     from bridgetower_ray.errors import UsageError
-    from bridgetower_ray.run import choose_sweep_run
+    from bridgetower_ray.store.results import choose_sweep_run
     from bridgetower_ray.sweep.plan import make_plan
     from bridgetower_ray.sweep.spec import load_spec
 
@@ -96,9 +96,9 @@ def test_continuing_with_other_software_is_refused_with_the_difference_named(
     tracking = Tracking(default_uri(folder))
     plan = make_plan(load_spec(folder / "sweep.yaml")[0])
     experiment = tracking.create_experiment("mini")
-    monkeypatch.setattr(provenance, "stack", lambda: {**provenance.library_versions(), "torch": "9.9"})
+    other = {**stack(), "torch": "9.9"}
     with pytest.raises(UsageError, match=r"torch \S+ -> 9\.9.*--fresh"):
-        choose_sweep_run(plan, tracking, experiment, fresh=False)
-    sweep_run, done = choose_sweep_run(plan, tracking, experiment, fresh=True)
+        choose_sweep_run(plan, tracking, experiment, fresh=False, stack=other)
+    sweep_run, done = choose_sweep_run(plan, tracking, experiment, fresh=True, stack=other)
     assert sweep_run.id != results(folder).sweep_run.id
     assert done == {}

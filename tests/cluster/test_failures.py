@@ -112,7 +112,9 @@ def test_a_run_waits_for_nodes_that_are_still_to_come(folder: Path, nodes: Any) 
 def test_a_sweep_has_one_driver_on_a_cluster_whatever_hosts_they_are_on(nodes: Any) -> None:
     with connected(nodes.address), claimed("mini@store"):
         code = (
-            "import sys; from bridgetower_ray import cluster\nwith connected(sys.argv[1]), claimed('mini@store'): pass"
+            "import sys\nfrom bridgetower_ray.cluster.claim import claimed\n"
+            "from bridgetower_ray.cluster.connection import connected\n"
+            "with connected(sys.argv[1]), claimed('mini@store'): pass"
         )
         second = subprocess.run(
             [sys.executable, "-c", code, nodes.address], capture_output=True, text=True, check=False

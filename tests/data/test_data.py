@@ -153,9 +153,9 @@ def test_the_cartoons_are_a_datasets_image_column() -> None:
     [
         ("builtin:cartoons", "builtin"),
         ("owner/name", "hub"),
-        ("./here", "images"),
-        ("a.parquet", "parquet"),
-        ("/data/x", "images"),
+        ("./here", "local"),
+        ("a.parquet", "local"),
+        ("/data/x", "local"),
     ],
 )
 def test_a_path_tells_its_source(path: str, source: str, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_path_tells_its_source(path: str, source: str, tmp_path: Path) -> None
 
 def test_a_folder_with_the_look_of_a_hub_name_is_local_where_it_exists(tmp_path: Path) -> None:
     (tmp_path / "owner" / "name").mkdir(parents=True)
-    assert source_of("owner/name", tmp_path)[0] == "images"
+    assert source_of("owner/name", tmp_path)[0] == "local"
 
 
 def test_an_absent_path_is_told_before_anything_starts(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_missing_column_in_parquet_is_told_with_those_there_are(tmp_path: Path
 
 def test_a_file_that_is_no_parquet_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("not Parquet")
-    with pytest.raises(UsageError, match="cannot be read as Parquet"):
+    with pytest.raises(UsageError, match=r"a\.parquet: cannot be loaded: Parquet magic bytes not found"):
         check_local_source(DatasetSettings(path="a.parquet"), tmp_path)
 
 
