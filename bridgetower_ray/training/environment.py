@@ -1,6 +1,5 @@
 """What really ran: host, devices, driver, threads and versions, read off where the training is."""
 
-import os
 import platform
 import socket
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 
 from bridgetower_ray.doctor.hardware import cpu_model, driver_version, usable_cpus
 from bridgetower_ray.doctor.software import git_commit, library_versions, source_hash
-from bridgetower_ray.training.variables import on_record
+from bridgetower_ray.training.variables import AT_START
 
 
 def describe_environment(device_names: list[str]) -> dict[str, Any]:
@@ -28,7 +27,7 @@ def describe_environment(device_names: list[str]) -> dict[str, Any]:
         "devices": device_names,
         "driver": driver_version(),
         "torch_threads": torch.get_num_threads(),
-        "variables": on_record(os.environ),
+        "variables": AT_START,
         "code_commit": git_commit(),
         "code_hash": source_hash(),
         "versions": library_versions() | {"torch": str(torch.__version__)},

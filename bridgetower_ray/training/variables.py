@@ -16,7 +16,7 @@ ON_RECORD = (
 # Set for each trial, or without an effect on its speed; or a secret.
 PASSED_OVER = re.compile(
     r"(OMP|MKL)_NUM_THREADS|(CUDA|HABANA|NVIDIA)_VISIBLE_\w+|PT_HPU_LAZY_MODE|\w*(TOKEN|SECRET|PASSWORD|_KEY)\w*"
-    r"|HF_(HOME|ENDPOINT|\w*CACHE)|TRANSFORMERS_CACHE|TORCH_HOME"
+    r"|HF_(HOME|ENDPOINT|\w*CACHE)|\w+_CACHE(_DIR)?|TORCH_HOME"
 )
 
 
@@ -34,3 +34,7 @@ def on_record(environment: Mapping[str, str]) -> str:
         if name.startswith(ON_RECORD) and not PASSED_OVER.fullmatch(name)
     )
     return "; ".join(found) or "none"
+
+
+# What the process was handed: torch and others set such variables themselves once they are imported.
+AT_START = on_record(os.environ)
