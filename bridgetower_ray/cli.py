@@ -155,7 +155,8 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, reh
     spec, _ = load_spec(sweep)
     wait_seconds = 0.0 if wait is None else _seconds(wait)
     # A faulty sweep is refused before Ray is imported, or a store or a cluster touched; a rehearsal has its own inputs.
-    make_plan(spec, rows=None if rehearse else _rows(spec, address))
+    rows = None if rehearse else _rows(spec, address)
+    make_plan(spec, rows=rows)
     from bridgetower_ray.run import publish_end, rehearse_sweep, run_sweep
 
     console = _console()
@@ -164,7 +165,7 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, reh
     if rehearse:
         end = rehearse_sweep(spec, tracking, Path.cwd(), console)
     else:
-        end = run_sweep(spec, tracking, Path.cwd(), address, fresh, console, wait_seconds)
+        end = run_sweep(spec, tracking, Path.cwd(), address, rows, fresh, console, wait_seconds)
     if interruption.signal is not None:
         console.print(f"interrupted: {end.summary}; run it again to go on", soft_wrap=True)
         sys.exit(interruption.status)
@@ -292,7 +293,6 @@ def _tracking(reports: Path | None) -> "Tracking":
 
     uri = default_uri(Path.cwd())
     check_outlives_job(uri, _report_folder(reports))
-
     return Tracking(uri)
 
 

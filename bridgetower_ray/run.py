@@ -1,6 +1,5 @@
 """A run's story, from the spec to the report: what is left to do, doing it, and saying what was found."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from bridgetower_ray.cluster.claim import claimed, first_fingerprint
 from bridgetower_ray.cluster.connection import connected, simulated
 from bridgetower_ray.cluster.nodes import nodes_for
 from bridgetower_ray.cluster.progress import view_for
-from bridgetower_ray.doctor.preflight import check_here
 from bridgetower_ray.doctor.software import source_hash, stack
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.store.lease import leased
@@ -35,7 +33,6 @@ class SweepEnd:
     """What a `run` came to: trials that ended of those that were to be run, and results that wait on this host."""
 
     sweep_run: SweepRun
-    experiment_id: str
     ended: int
     trials: int
     waiting: int
@@ -60,6 +57,7 @@ def run_sweep(
     tracking: Tracking,
     base_folder: Path,
     address: str | None,
+    rows: int | None,
     fresh: bool,
     console: Console,
     wait_seconds: float = 0.0,
@@ -67,14 +65,14 @@ def run_sweep(
     """Run what is not yet measured of the newest sweep run, or a fresh one.
 
     Args:
+        rows: samples of the data set; None where only the nodes can know.
         wait_seconds: how long to wait for nodes that some cell needs and the cluster does not have yet.
 
     Raises:
         UsageError: before anything is started, if the sweep cannot be run as asked.
     """
-    if wait_seconds and not (address or os.environ.get("RAY_ADDRESS")):
+    if wait_seconds and not address:
         raise UsageError("--wait-for-nodes: a local Ray has no nodes to come; give --address")
-    rows = None if address else check_here(spec, base_folder)
     with only_driver(tracking.uri, spec.name), connected(address):
         nodes = nodes_for(make_plan(spec, rows=rows), wait_seconds, console)
         return _carry_out(make_plan(spec, nodes, rows), tracking, base_folder, fresh, console)
@@ -104,7 +102,7 @@ def _carry_out_claimed(plan: Plan, tracking: Tracking, base_folder: Path, fresh:
         _announce(console, plan, sweep_run, len(done))
         ended = _run(trials, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
         waits = _write_what_waits(tracking, experiment_id, spool, console)
-        return SweepEnd(sweep_run, experiment_id, ended, len(trials), waits)
+        return SweepEnd(sweep_run, ended, len(trials), waits)
 
 
 def _write_what_waits(tracking: Tracking, experiment_id: str, spool: Spool, console: Console) -> int:

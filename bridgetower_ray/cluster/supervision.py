@@ -24,6 +24,7 @@ from bridgetower_ray.training.events import EVENTS_FD
 
 POLL_SECONDS = 0.05
 LONGEST_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")  # a UNIX socket's name has at most 107 bytes
+LAST_WORDS_SECONDS = 1.0  # for what a rank said before it ended to come through its pipe
 LEAVE_SECONDS = 5.0  # for ranks that have said all to end by themselves
 LOG_TAIL_BYTES = 200_000
 EXCEPTION_LINE = re.compile(r"^[\w.]+(Error|Exception|Interrupt|Exit|Warning)\b.*")
@@ -107,7 +108,7 @@ class ProcessGroup:
         while True:
             self._take(events)
             if self.outcome is None:
-                self._look()
+                self._look(events)
             if self.outcome is not None:
                 self._take(events)
                 return events
@@ -129,12 +130,15 @@ class ProcessGroup:
             else:
                 events.append(event)
 
-    def _look(self) -> None:
-        """Set the outcome if the group has ended, or must be."""
+    def _look(self, events: list[dict[str, Any]]) -> None:
+        """Set the outcome if the group has ended, or must be; what was said meanwhile goes to `events`."""
         statuses = [_exit_status(process) for process in self._processes]
         failed = next((rank for rank, status in enumerate(statuses) if status and rank not in self._ended), None)
         if failed is not None:
-            self._end(self._failure(failed, statuses[failed] or 0))
+            self._readers[failed].join(timeout=LAST_WORDS_SECONDS)
+            self._take(events)
+            if failed not in self._ended:
+                self._end(self._failure(failed, statuses[failed] or 0, events))
         elif all(status is not None for status in statuses) or self._should_have_left():
             self._end(Outcome(Kind.MEASURED))
         elif self._timeout is not None and time.monotonic() - self._started > self._timeout:
@@ -147,10 +151,10 @@ class ProcessGroup:
         self._all_ended_at = self._all_ended_at or time.monotonic()
         return time.monotonic() - self._all_ended_at > LEAVE_SECONDS
 
-    def _failure(self, rank: int, status: int) -> Outcome:
+    def _failure(self, rank: int, status: int, events: list[dict[str, Any]]) -> Outcome:
         """What a rank said of its end; failing that, what its exit status and its log say."""
         self._kill()
-        self._take([])
+        self._take(events)
         if self._failures:
             return self._failures[0][1]
         if status == -signal.SIGKILL and _kernel_oom_kills() > self._oom_kills:

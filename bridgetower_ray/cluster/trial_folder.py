@@ -1,11 +1,12 @@
 """A trial's folder on its node, and taking away those whose actor was killed."""
 
-import contextlib
 import shutil
 import tempfile
 from pathlib import Path
 
 import psutil
+
+from bridgetower_ray.doctor.processes import is_gone
 
 PREFIX = "bridgetower-ray-trial-"
 
@@ -27,11 +28,4 @@ def _mark(process: psutil.Process) -> str:
 def _owner_is_gone(name: str) -> bool:
     pid, _, rest = name.removeprefix(PREFIX).partition("-")
     began = rest.partition("-")[0]
-    if not pid.isdigit() or not began.isdigit():
-        return False  # of no actor of ours
-    with contextlib.suppress(psutil.AccessDenied):
-        try:
-            return bool(abs(psutil.Process(int(pid)).create_time() - int(began)) > 1)
-        except psutil.NoSuchProcess:
-            return True
-    return False
+    return pid.isdigit() and began.isdigit() and is_gone(int(pid), int(began))

@@ -12,7 +12,7 @@ from bridgetower_ray.report.stats import geometric_mean
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun
 
-HEADLINE = "train_samples_per_second"
+HEADLINE = "train_samples_per_second"  # logged first: MLflow's compare page opens on the first metric
 UNSUCCESSFUL = (Kind.FAILED, Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.INTERRUPTED)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import secrets
 import socket
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from bridgetower_ray.doctor.processes import is_gone
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.store.location import local_path
 from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
@@ -89,11 +89,9 @@ def _refuse_holder(holder: dict[str, Any], name: str) -> None:
 
 def _is_gone(holder: dict[str, Any]) -> bool:
     """Whether the holder was a process of this host that has ended."""
-    if holder.get("host") != socket.gethostname() or holder.get("pid") == os.getpid():
+    if holder.get("host") != socket.gethostname():
         return False
     try:
-        return bool(abs(psutil.Process(int(holder["pid"])).create_time() - float(holder["began"])) > 1)
-    except psutil.NoSuchProcess:
-        return True
-    except (psutil.Error, KeyError, ValueError):
+        return is_gone(int(holder["pid"]), float(holder["began"]))
+    except (KeyError, TypeError, ValueError):
         return False

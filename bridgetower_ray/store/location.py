@@ -53,11 +53,6 @@ def local_path(uri: str) -> Path | None:
     return Path(unquote(urlsplit(uri).path)) if uri.startswith("file:") else None
 
 
-def local_store_file(uri: str) -> Path | None:
-    """The file of a SQLite store, None for any other."""
-    return local_path(uri) if uri.startswith(SQLITE) else None
-
-
 def identity(uri: str) -> str:
     """What two spellings of one store have in common: no credentials, options, driver or other names of this host."""
     path = local_path(uri)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from bridgetower_ray.report.diagnosis import flags, takes_turns, verdict
+from bridgetower_ray.report.records import HEADLINE
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.spool import Spool
-from bridgetower_ray.store.tracking import HEADLINE, StoreRefused, StoreUnavailable, Tracking
+from bridgetower_ray.store.tracking import StoreRefused, StoreUnavailable, Tracking
 from bridgetower_ray.sweep.cells import MEDIA_LOADER, Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
 from bridgetower_ray.sweep.progress import SweepProgress, TrialProgress, View

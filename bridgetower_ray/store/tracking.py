@@ -19,21 +19,18 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
+from bridgetower_ray.store import run_content
 from bridgetower_ray.store.location import absolute_uri, artifact_root
-from bridgetower_ray.store.redaction import facts_without_credentials, redact, without_credentials
+from bridgetower_ray.store.redaction import redact, without_credentials
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.sweep_run import SweepRun, TrialRecord
 
-HEADLINE = "train_samples_per_second"  # logged first: MLflow's compare page opens on the first metric
 STATUS = {Kind.MEASURED: "FINISHED", Kind.REHEARSED: "FINISHED", Kind.INTERRUPTED: "KILLED"}
 LOG_BATCH_METRICS = 1000  # MLflow's limit for one call
 LOG_BATCH_PARAMS = 100
-PARAM_LENGTH = 6000
-TAG_LENGTH = 5000
 NOTE_LENGTH = 15_000  # of an experiment's description; MLflow cuts tags at 20,000
 PAGE = 500
-# MLflow's own patience with a server that is away is minutes a call, in which the driver would hear no trial.
 FINAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST")
 # These change what a client writes, and where: a user's shell is not to decide it.
 NOT_OURS = (
@@ -43,6 +40,7 @@ NOT_OURS = (
     "MLFLOW_RUN_ID",
     "MLFLOW_RUN_CONTEXT",
 )
+# MLflow's own patience with a server that is away is minutes a call, in which the driver would hear no trial.
 PATIENCE = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -153,10 +151,8 @@ class Tracking:
 
     def present(self, experiment_id: str, description: str, views: Mapping[str, str]) -> None:
         """Give an experiment its description, in Markdown, and its prepared views."""
-        with _unavailable():
-            tags = {"mlflow.note.content": without_credentials(description)[:NOTE_LENGTH], **views}
-            for name, value in tags.items():
-                self._client.set_experiment_tag(experiment_id, name, value)
+        for name, value in {"mlflow.note.content": without_credentials(description)[:NOTE_LENGTH], **views}.items():
+            self.set_tag(experiment_id, name, value)
 
     def start(self, experiment_id: str, sweep_run: str, trial: Trial, attempt: str, started_ms: int) -> str:
         """Open the run of a trial that begins; returns its id."""
@@ -182,13 +178,15 @@ class Tracking:
     def write(self, run_id: str, record: TrialRecord) -> None:
         """Fill a run with all that a record holds and close it. Writing a record again changes nothing."""
         with _unavailable():
-            metrics, params = _metrics(record), _params(record)
+            params = [Param(name, value) for name, value in run_content.params(record).items()]
             for start in range(0, len(params), LOG_BATCH_PARAMS):
                 self._client.log_batch(run_id, params=params[start : start + LOG_BATCH_PARAMS])
+            points = run_content.metrics(record)
+            metrics = [Metric(one.name, one.value, record.ended_ms, one.step) for one in points]
             for start in range(0, len(metrics), LOG_BATCH_METRICS):
                 self._client.log_batch(run_id, metrics=metrics[start : start + LOG_BATCH_METRICS])
             self._log_artifacts(run_id, record)
-            self._client.log_batch(run_id, tags=_judgement_tags(record) + _source_tags(record))
+            self._tag(run_id, run_content.judgement_tags(record) | run_content.source_tags(record))
             self._log_data_set(run_id, record)
             self._close(run_id, record.outcome, record.ended_ms)
 
@@ -206,18 +204,21 @@ class Tracking:
     def _log_artifacts(self, run_id: str, record: TrialRecord) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            (folder / "sweep.json").write_text(_facts(record.sweep_run.model_dump(mode="json")))
-            (folder / "trial.json").write_text(_facts(_trial_file(record)))
+            (folder / "sweep.json").write_text(run_content.as_json(record.sweep_run.model_dump(mode="json")))
+            (folder / "trial.json").write_text(run_content.as_json(run_content.trial_file(record)))
             (folder / "train.log").write_text(redact(record.log))
             if record.environment is not None:
-                (folder / "environment.json").write_text(_facts(record.environment))
+                (folder / "environment.json").write_text(run_content.as_json(record.environment))
             if record.steps:
                 pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(record.steps)), folder / "steps.parquet")
             self._client.log_artifacts(run_id, str(folder))
 
     def _close(self, run_id: str, outcome: Outcome, ended_ms: int) -> None:
-        self._client.log_batch(run_id, tags=_outcome_tags(outcome))
+        self._tag(run_id, run_content.outcome_tags(outcome))
         self._client.set_terminated(run_id, STATUS.get(outcome.kind, "FAILED"), end_time=ended_ms)
+
+    def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        self._client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
 
     def close_stale(self, experiment_id: str, sweep_run: str, ended_ms: int) -> int:
         """Close runs that a driver left running when it died; returns how many. Hold the sweep's lock."""
@@ -328,94 +329,3 @@ def _run_data(run: Any) -> RunData:
         params=dict(run.data.params),
         metrics=dict(run.data.metrics),
     )
-
-
-def _outcome_tags(outcome: Outcome) -> list[RunTag]:
-    return [RunTag("outcome", str(outcome.kind)), RunTag("reason", redact(outcome.reason)[:TAG_LENGTH])]
-
-
-def _judgement_tags(record: TrialRecord) -> list[RunTag]:
-    tags = {"verdict": record.verdict or "", "flags": "; ".join(record.flags), "node": record.node}
-    return [RunTag(name, without_credentials(value)[:TAG_LENGTH]) for name, value in tags.items() if value]
-
-
-def _source_tags(record: TrialRecord) -> list[RunTag]:
-    """MLflow's columns for source and version."""
-    commit = (record.environment or {}).get("code_commit")
-    tags = {"mlflow.source.name": "bridgetower-ray run", "mlflow.source.type": "PROJECT"}
-    tags |= {"mlflow.source.git.commit": commit} if commit else {}
-    return [RunTag(name, value) for name, value in tags.items()]
-
-
-def _metrics(record: TrialRecord) -> list[Metric]:
-    """The headline first, then the other figures, then the steps as series under `step/`."""
-    figures = {name: value for name, value in (record.measured or {}).items() if isinstance(value, int | float)}
-    ordered = {HEADLINE: figures.pop(HEADLINE)} if HEADLINE in figures else {}
-    ordered |= figures
-    ordered["trial_seconds"] = (record.ended_ms - record.started_ms) / 1000
-    metrics = [Metric(name, float(value), record.ended_ms, 0) for name, value in ordered.items()]
-    for step in record.steps:
-        series = {"fetch_seconds": step["fetch_seconds"], "seconds": step["seconds"]}
-        series["samples_per_second"] = step["samples"] / step["seconds"] if step["seconds"] else 0.0
-        metrics += [Metric(f"step/{name}", value, record.ended_ms, step["step"]) for name, value in series.items()]
-    for sample in record.system:
-        values = {name: value for name, value in sample.items() if name != "seconds"}
-        metrics += [
-            Metric(f"system/{name}", value, record.ended_ms, int(sample["seconds"])) for name, value in values.items()
-        ]
-    return metrics
-
-
-def _params(record: TrialRecord) -> list[Param]:
-    """The axes under their bare names, as MLflow's compare page wants them; all else under a prefix."""
-    trial = record.trial
-    values: dict[str, Any] = {**trial.axes, "setting": trial.setting}
-    values |= {f"train.{name}": value for name, value in trial.cell.training.model_dump().items()}
-    values |= {f"measure.{name}": value for name, value in trial.cell.measure.model_dump().items()}
-    values |= {
-        "model.name": trial.cell.model,
-        "data.path": trial.cell.dataset.path,
-        "env.devices": trial.cell.devices,
-    }
-    for section, prefix in (("model", "model"), ("data", "data"), ("effective", "run"), ("versions", "env")):
-        found = (record.environment or {}).get(section, {})
-        values |= {f"{prefix}.{name}": value for name, value in found.items() if name != "left_out"}
-    values["data.left_out"] = _names_of_left_out(record) or None
-    for name in (
-        "host",
-        "cpu_model",
-        "cpus",
-        "cpus_usable",
-        "driver",
-        "torch_threads",
-        "variables",
-        "code_commit",
-        "code_hash",
-    ):
-        if record.environment and name in record.environment:
-            values[f"env.{name}"] = record.environment[name]
-    if record.environment:
-        values["env.device_names"] = ", ".join(sorted(set(record.environment["devices"])))
-        values["env.asynchronous"] = record.environment["asynchronous"]
-    if trial.price_per_hour is not None:
-        values["env.price_per_hour"] = trial.price_per_hour
-    return [
-        Param(name, without_credentials(str(value))[:PARAM_LENGTH])
-        for name, value in values.items()
-        if value is not None
-    ]
-
-
-def _names_of_left_out(record: TrialRecord) -> str:
-    data = (record.environment or {}).get("data", {})
-    return "; ".join(f"{one['name']} ({one['reason']})" for one in data.get("left_out", ()))
-
-
-def _trial_file(record: TrialRecord) -> dict[str, Any]:
-    """The trial as `python -m bridgetower_ray.training` takes it, to be run again by hand anywhere."""
-    return {"trial": record.trial.model_dump(mode="json"), "base_folder": "."}
-
-
-def _facts(values: Any) -> str:
-    """Values that are read back: no text in them is masked but the credentials in addresses."""
-    return json.dumps(facts_without_credentials(values), indent=2)

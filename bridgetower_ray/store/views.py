@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
+from bridgetower_ray.report.records import HEADLINE
 from bridgetower_ray.store.redaction import without_credentials
 
-HEADLINE = "train_samples_per_second"
 FIGURES = (
     HEADLINE,
     "data_wait_fraction",
@@ -87,11 +87,6 @@ def compare_page(experiment_id: str, run_ids: Sequence[str]) -> str:
     runs = quote(json.dumps(list(run_ids[:COMPARED_AT_ONCE]), separators=(",", ":")))
     experiments = quote(json.dumps([experiment_id]))
     return f"#/compare-runs?runs={runs}&experiments={experiments}"
-
-
-def run_page(experiment_id: str, run_id: str) -> str:
-    """The address of one run."""
-    return f"#/experiments/{experiment_id}/runs/{run_id}"
 
 
 def server_address(uri: str) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from bridgetower_ray.errors import BridgetowerRayError, NodeError, UsageError
@@ -9,7 +10,7 @@ from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
-from bridgetower_ray.training.supervised import die_with_supervisor
+from bridgetower_ray.training.supervised import die_with_supervisor, leave
 from bridgetower_ray.training.variables import forget_unheard
 
 # CUDA has an error type for it; the CPU's allocator and the HPU's bridge say it in words.
@@ -46,9 +47,10 @@ def _measure(job: Job, events: Events) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     except Exception as error:
-        # Said to the supervisor in one line, and left to Python for the traceback and the exit status.
+        # Said to the supervisor in one line, and to the log in full.
         events.failed(Kind.OUT_OF_MEMORY if _is_out_of_memory(error) else Kind.FAILED, _in_one_line(error))
-        raise
+        traceback.print_exc()
+        return 1
     events.ends()
     return 0
 
@@ -72,12 +74,5 @@ def _set_environment(cell: Cell) -> None:
         os.environ["PT_HPU_LAZY_MODE"] = "1" if cell.training.use_lazy_mode else "0"
 
 
-def _leave(status: int) -> None:
-    """End here and now: what libraries do at the interpreter's end can hang, or abort the process."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
 if __name__ == "__main__":
-    _leave(main())
+    leave(main())

@@ -8,7 +8,7 @@ from bridgetower_ray.errors import BridgetowerRayError
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
-from bridgetower_ray.training.supervised import die_with_supervisor
+from bridgetower_ray.training.supervised import die_with_supervisor, leave
 
 
 def main() -> int:
@@ -27,4 +27,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -3,6 +3,8 @@
 import ctypes
 import os
 import signal
+import sys
+from typing import NoReturn
 
 from bridgetower_ray.training.events import EVENTS_FD
 
@@ -13,3 +15,10 @@ def die_with_supervisor() -> None:
     """Have the kernel end this process when the one that supervises it dies, however it dies."""
     if EVENTS_FD in os.environ:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def leave(status: int) -> NoReturn:
+    """End here and now: what libraries do at the interpreter's end can hang, or abort the process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import psutil
@@ -126,6 +128,29 @@ def test_ranks_that_have_said_all_are_measured_however_they_end(
     one = group(SAID_ALL + then, tmp_path, ranks=2, timeout_seconds=60)
     assert wait_for_end(one) is Kind.MEASURED
     assert not any(alive(pid) for pid in one.pids)
+
+
+def test_last_words_that_come_after_the_exit_status_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipe is read by a thread: the rank may be seen to have been killed before what it said is."""
+    seen, exit_status, read = threading.Event(), supervision._exit_status, ProcessGroup._read
+
+    def status_first(process: "subprocess.Popen[bytes]") -> int | None:
+        status = exit_status(process)
+        if status is not None:
+            seen.set()
+        return status
+
+    def then_words(one: ProcessGroup, rank: int, read_end: int) -> None:
+        seen.wait()
+        read(one, rank, read_end)
+
+    monkeypatch.setattr(supervision, "_exit_status", status_first)
+    monkeypatch.setattr(ProcessGroup, "_read", then_words)
+    measured = SAID_ALL.replace('{"event": "ends"}', '{"event": "measured"}\\n{"event": "ends"}')
+    one = group(measured + "os.kill(os.getpid(), 9)", tmp_path)
+    events = one.wait(60)
+    assert one.outcome is not None
+    assert (one.outcome.kind, [event["event"] for event in events]) == (Kind.MEASURED, ["measured"])
 
 
 def test_a_rank_that_fails_before_the_other_has_said_all_fails_the_group(tmp_path: Path) -> None:

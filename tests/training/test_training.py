@@ -192,3 +192,17 @@ def test_a_file_that_is_no_trial_is_one_line_and_status_two(content: str | None,
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "status"), [("bridgetower_ray.training", 2), ("bridgetower_ray.training.prepare", 1)]
+)
+def test_a_process_of_a_trial_leaves_though_a_librarys_thread_would_hold_it(module: str, status: int) -> None:
+    code = (
+        "import runpy, sys, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        f"sys.argv = ['x', '/absent/trial.json']; runpy.run_module({module!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == status
+    assert "/absent/trial.json: No such file or directory" in done.stderr
