@@ -132,7 +132,7 @@ def _run(
     from bridgetower_ray.cluster.tune_run import run_trials
 
     with view_for(console) as view:
-        recorder = Recorder(trials, sweep_run, tracking, experiment_id, spool, view)
+        recorder = Recorder(trials, sweep_run.id, tracking, experiment_id, spool, view)
         how = {"claim": _claim(spec.name, tracking), "source": source_hash()}
         run_trials(trials, base_folder, recorder, spec.scheduling, how)
     for name in recorder.unkept:

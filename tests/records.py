@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridgetower_ray.report.records import SweepResults, gather
+from bridgetower_ray.store.tracking import Tracking
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec
 from bridgetower_ray.sweep.sweep_run import SweepRun, describe_sweep_run
@@ -28,6 +29,13 @@ class FakeRun:
 
 def sweep_run_of(spec: SweepSpec) -> SweepRun:
     return describe_sweep_run("20261201-000000-0000", make_plan(spec), {"torch": "2.13.0"})
+
+
+def experiment_of(tracking: Tracking, spec: SweepSpec) -> str:
+    """The experiment of a sweep, with a sweep run that is described."""
+    experiment = tracking.create_experiment(spec.name)
+    tracking.describe(experiment, sweep_run_of(spec))
+    return experiment
 
 
 def run_of(

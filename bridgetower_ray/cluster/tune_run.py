@@ -146,7 +146,7 @@ class Stranded(tune.Callback):
         self._since: float | None = None
         self._looked = float("-inf")
         self._lacking: dict[int, str] = {}
-        self.stopper = _Stopper()
+        self.stopper = _Stopper(recorder)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -175,11 +175,17 @@ class Stranded(tune.Callback):
 
 
 class _Stopper(tune.Stopper):
-    def __init__(self) -> None:
+    """Stops the sweep when told to, and a trial that was begun again for nothing: it was measured when it was lost."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self.stop = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
+        return int(result["config"]["trial"]["index"]) in self._recorder.ended
 
     def stop_all(self) -> bool:
         return self.stop

@@ -8,7 +8,7 @@ from bridgetower_ray.report.stats import Ratio, ratio_of_means, repeats_needed
 from bridgetower_ray.sweep.cells import loader_label
 from bridgetower_ray.sweep.outcomes import Kind
 
-# The work that a cell does, with the axes that declare a difference in it. Other differences forbid a ratio.
+# The work that a cell does, with the axes that may be why it differs. Other differences forbid a ratio.
 BATCH_AXES = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps"})
 WORK: Mapping[str, frozenset[str]] = {
     "model.parameters": frozenset(),
@@ -64,13 +64,12 @@ def _bound(value: float) -> str:
     return next((text for digits in (2, 3, 4) if float(text := f"{value:.{digits}f}") != 1), f"{value:.4f}")
 
 
-def compare(numerator: CellResult, denominator: CellResult, axes: Iterable[str]) -> Comparison:
+def compare(numerator: CellResult, denominator: CellResult) -> Comparison:
     """The throughput of one cell over another's, if the work is the same.
 
-    Args:
-        axes: the sweep's declared axes; a difference in work that one of them declares is what is compared.
+    A difference in work that follows from an axis in which the two differ is what is compared.
     """
-    unlike = different_work(numerator, denominator, frozenset(axes))
+    unlike = different_work(numerator, denominator)
     why_not = next((_not_measured(one) for one in (numerator, denominator) if not one.measured), unlike)
     ratio = None if why_not else ratio_of_means(numerator.throughputs, denominator.throughputs)
     return Comparison(numerator, denominator, ratio, why_not, _different(numerator, denominator, STACK))
@@ -80,20 +79,37 @@ def _not_measured(one: CellResult) -> str:
     return f"{one.cell.setting}: {one.outcome.kind}"
 
 
-def different_work(one: CellResult, other: CellResult, axes: frozenset[str]) -> str:
-    """What of the work differs and no axis declares; empty if nothing does."""
-    facts = [fact for fact, declaring in WORK.items() if not declaring & axes]
-    differences = _different(one, other, facts)
+def different_work(one: CellResult, other: CellResult) -> str:
+    """What of the work differs, between the two or inside one, and follows from no axis; empty if nothing does."""
+    differences = _different(one, other, [fact for fact, axes in WORK.items() if not _follows(one, other, fact, axes)])
     return f"other work: {', '.join(differences)}" if differences else ""
+
+
+def _follows(one: CellResult, other: CellResult, fact: str, axes: frozenset[str]) -> bool:
+    """Whether a fact is to differ, since an axis does. A batch that other numbers of ranks also change is not that."""
+    differs = any(one.cell.axes.get(axis) != other.cell.axes.get(axis) for axis in axes)
+    return differs and (fact != "run.total_batch" or one.facts("run.ranks") == other.facts("run.ranks"))
 
 
 def _different(one: CellResult, other: CellResult, facts: Iterable[str]) -> tuple[str, ...]:
     if not (one.measured and other.measured):
         return ()
-    pairs = [(fact, one.fact(fact), other.fact(fact)) for fact in facts]
+    pairs = [(fact, one.facts(fact), other.facts(fact)) for fact in facts]
     return tuple(
-        f"{fact.partition('.')[2]} {left or '?'} / {right or '?'}" for fact, left, right in pairs if left != right
+        f"{fact.partition('.')[2]} {together(left)} / {together(right)}"
+        for fact, left, right in pairs
+        if unlike(left, right)
     )
+
+
+def unlike(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether two sides, or the repeats of one of them, differ in a fact."""
+    return len(one | other) > 1 or bool(one) != bool(other)
+
+
+def together(values: frozenset[str]) -> str:
+    """`a and b`; `?` where nothing is known."""
+    return " and ".join(sorted(values)) or "?"
 
 
 def across_accelerators(results: SweepResults, reference: str) -> list[list[Comparison | None]]:
@@ -128,7 +144,6 @@ class Grid:
 
     def __init__(self, results: SweepResults) -> None:
         self._cells = {(str(one.cell.axes["accelerator"]), one.cell.loader): one for one in results.cells}
-        self._axes = list(results.sweep_run.spec.axis_values)
         self.accelerators = list(dict.fromkeys(name for name, _ in self._cells))
         # As published: plain loaders first, the hardware decoder last.
         ordered = sorted(results.cells, key=lambda one: bool(one.cell.axes.get("mediapipe_dataloader", False)))
@@ -154,4 +169,4 @@ class Grid:
         numerator, denominator = self.at(*one), self.at(*other)
         if numerator is None or denominator is None or numerator.cell.cell_id == denominator.cell.cell_id:
             return None
-        return compare(numerator, denominator, self._axes)
+        return compare(numerator, denominator)

@@ -1,6 +1,6 @@
 """What was found, in plain sentences made from the records."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bridgetower_ray.report.comparisons import Grid, compare
 from bridgetower_ray.report.diagnosis import Verdict
@@ -37,7 +37,7 @@ def _fastest(results: SweepResults) -> Iterator[str]:
     if baseline is None or baseline is fastest or not baseline.measured:
         yield f"{sentence}."
         return
-    over = compare(fastest, baseline, results.sweep_run.spec.axis_values)
+    over = compare(fastest, baseline)
     yield (f"{sentence}, {over.text} over the baseline {baseline.cell.setting}." if over.ratio else f"{sentence}.")
 
 
@@ -80,9 +80,14 @@ def _pipelines(results: SweepResults) -> Iterator[str]:
         name = " · ".join(part for part in group[0].cell.setting.split(" · ") if not part.startswith("pipeline="))
         loads = ", ".join(f"{one.cell.axes['input_pipeline']} {figure(one.loader_ceiling or 0)}" for one in group)
         takes = max(one.compute_ceiling or 0 for one in group)
-        seconds = next(filter(None, (one.fact("data.image_cache_build_seconds") for one in group)), None)
-        loads += f" (images resized once, in {float(seconds.partition(' / ')[0]):.1f} s)" if seconds else ""
+        seconds = sorted(float(value) for one in group for value in one.facts("data.image_cache_build_seconds"))
+        loads += f" (images resized once, in {_range(seconds)} s)" if seconds else ""
         yield f"{name}: the loader alone could feed, samples/s: {loads}; the device could take {figure(takes)}."
+
+
+def _range(ordered: Sequence[float]) -> str:
+    least, most = figure(ordered[0]), figure(ordered[-1])
+    return least if least == most else f"{least} to {most}"
 
 
 def _flagged(results: SweepResults) -> Iterator[str]:

@@ -24,7 +24,7 @@ def plots(results: SweepResults) -> Iterator[str]:
     yield throughput_plot(results)
     if any(one.mean("data_wait_fraction") is not None for one in results.measured):
         yield step_time_plot(results)
-    if len(results.sweep_run.spec.axis_values.get(WORKERS, ())) > 1:
+    if len(results.sweep_run.axes.get(WORKERS, ())) > 1:
         yield scaling_plot(results)
 
 

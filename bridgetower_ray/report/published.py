@@ -1,7 +1,7 @@
 """The published figures, as data: what was reported, under which settings, and where."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bridgetower_ray.report.records import HEADLINE, CellResult, Record, SweepResults
@@ -9,7 +9,7 @@ from bridgetower_ray.report.tables import Table, figure
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec
-from bridgetower_ray.sweep.sweep_run import CellRecord, describe_sweep_run
+from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun, describe_sweep_run
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ BRIDGETOWER_BLOG = Published(
         "5 % tolerance): Gaudi2 904.93, Gaudi3 783.48 samples/s."
     ),
 )
+NOT_OF_THE_DATA = ("image_cache_limit_gib", "image_column")
 PUBLISHED = {BRIDGETOWER_BLOG.name: BRIDGETOWER_BLOG}
 
 
@@ -115,16 +116,13 @@ def against_published(results: SweepResults) -> Table | None:
     None for a sweep that names no published benchmark; a table without rows, which says so, where no cell of it was
     measured on the published hardware.
     """
-    name = results.sweep_run.spec.published
-    if name is None:
+    published = PUBLISHED.get(results.sweep_run.published or "")
+    if published is None:
         return None
-    published = PUBLISHED[name]
     rows = []
-    for one in results.measured:
-        reference = published.samples_per_second.get(_key(one.cell.axes))
-        if reference is not None and one.throughput is not None:
-            entries = (figure(one.throughput), figure(reference), f"{one.throughput / reference:.2f}")
-            rows.append((one.cell.setting, entries))
+    for one in _both_have(results, published):
+        ours, reference = one.throughput or 0, published.samples_per_second[_key(one.cell.axes)]
+        rows.append((one.cell.setting, (figure(ours), figure(reference), f"{ours / reference:.2f}")))
     title, columns = f"Against {published.name}", ("measured", "published", "measured / published")
     if not rows:
         note = f"The comparison with {published.source} does not apply: nothing was measured on its hardware."
@@ -133,22 +131,38 @@ def against_published(results: SweepResults) -> Table | None:
     return Table(title, "setting", columns, tuple(rows), notes)
 
 
+def _both_have(results: SweepResults, published: Published) -> list[CellResult]:
+    return [one for one in results.measured if _key(one.cell.axes) in published.samples_per_second]
+
+
 def differences(results: SweepResults, published: Published) -> tuple[str, ...]:
-    """What differs from the published settings, and what of them is not known."""
-    spec = results.sweep_run.spec
-    asked = published.settings
-    found = [] if spec.model == asked["model"] else [f"model {spec.model}, published {asked['model']}"]
-    if spec.model.startswith("preset:"):
-        found.append("weights are random, published pretrained")
-    dataset = asked["dataset"]
-    if isinstance(dataset, dict) and spec.dataset.path != dataset["path"]:
-        found.append(f"data set {spec.dataset.path}, published {dataset['path']}")
-    training = asked["training"]
-    for key, value in training.items() if isinstance(training, dict) else ():
-        ours = getattr(spec.training, key)
-        if ours != value:
-            found.append(f"{key} {ours}, published {value}")
-    counts = {spec.devices(name) for name in spec.accelerator_names} - {asked["devices"]}
-    found += [f"{count} devices, published {asked['devices']}" for count in sorted(counts)]
+    """What of every setting differs from the published run, cell by cell, and what of them is not known."""
+    theirs = published_results(published).sweep_run
+    found = list(dict.fromkeys(_differences_of_data(results.sweep_run, theirs)))
+    cells = {_key(cell.axes): cell for cell in theirs.cells}
+    for one in _both_have(results, published):
+        found += [words for words in _differences_of_cells(one.cell, cells[_key(one.cell.axes)]) if words not in found]
     differs = f"Differs: {'; '.join(found)}." if found else "No setting differs that is known."
     return differs, f"Not known of the published run: {'; '.join(published.unknown)}."
+
+
+def _differences_of_data(ours: SweepRun, theirs: SweepRun) -> Iterator[str]:
+    if ours.model != theirs.model:
+        yield f"model {ours.model}, published {theirs.model}"
+    if ours.model.startswith("preset:"):
+        yield "weights are random, published pretrained"
+    for name, value in theirs.dataset.items():
+        if name not in NOT_OF_THE_DATA and ours.dataset.get(name) != value:
+            yield f"dataset.{name} {_said(ours.dataset.get(name))}, published {_said(value)}"
+
+
+def _differences_of_cells(ours: CellRecord, theirs: CellRecord) -> Iterator[str]:
+    for name, value in theirs.settings.items():
+        if name in ours.settings and ours.settings[name] != value:
+            yield f"{name} {_said(ours.settings[name])}, published {_said(value)}"
+    if ours.devices is not None and ours.devices != theirs.devices:
+        yield f"{ours.devices} devices, published {theirs.devices}"
+
+
+def _said(value: object) -> str:
+    return "none" if value is None else str(value)

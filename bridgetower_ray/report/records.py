@@ -13,7 +13,6 @@ from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun
 
 HEADLINE = "train_samples_per_second"  # logged first: MLflow's compare page opens on the first metric
-UNSUCCESSFUL = (Kind.FAILED, Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.INTERRUPTED)
 
 
 class Run(Protocol):
@@ -81,11 +80,11 @@ class CellResult:
 
     @property
     def outcome(self) -> Outcome:
-        """The cell's: the plan's if it could not run, else what became of its trials."""
-        if self.cell.kind is not Kind.RUNNABLE:
-            return Outcome(self.cell.kind, self.cell.reason)
+        """The cell's: measured if it was, whatever its nodes came to since; else the plan's, else its trials'."""
         if self.measured or self.rehearsed:
             return Outcome(Kind.MEASURED if self.measured else Kind.REHEARSED)
+        if self.cell.kind is not Kind.RUNNABLE:
+            return Outcome(self.cell.kind, self.cell.reason)
         unsuccessful = [record.outcome for record in self.records if record.outcome.kind is not Kind.MEASURED]
         return unsuccessful[0] if unsuccessful else Outcome(Kind.NOT_RUN)
 
@@ -114,12 +113,17 @@ class CellResult:
         return int(self.fact("run.dataloader_num_workers") or 0)
 
     @property
+    def asynchronous(self) -> bool:
+        """Whether its hosts ran ahead of their devices."""
+        return self.fact("env.asynchronous") == "True"
+
+    @property
     def verdict(self) -> Verdict | None:
         """What holds the cell back, by the means of its repeats; None without both ceilings."""
         if self.throughput is None:
             return None
         mediapipe = self.cell.axes.get("mediapipe_dataloader") is True
-        turns = takes_turns(self.workers, self.fact("env.asynchronous") == "True", mediapipe)
+        turns = takes_turns(self.workers, self.asynchronous, mediapipe)
         return verdict(self.throughput, self.compute_ceiling, self.loader_ceiling, turns)
 
     def mean(self, figure: str) -> float | None:
@@ -127,10 +131,14 @@ class CellResult:
         values = [record.figures[figure] for record in self.records if record.throughput and figure in record.figures]
         return sum(values) / len(values) if values else None
 
+    def facts(self, name: str) -> frozenset[str]:
+        """What the measured repeats have under that name: one value where they are alike."""
+        return frozenset(record.facts[name] for record in self.records if record.throughput and name in record.facts)
+
     def fact(self, name: str) -> str | None:
-        """A fact of the measured repeats; several values are joined."""
-        values = sorted({record.facts[name] for record in self.records if record.throughput and name in record.facts})
-        return " / ".join(values) if values else None
+        """The value that the measured repeats have in common; None where they have none, or differ."""
+        values = self.facts(name)
+        return next(iter(values)) if len(values) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -193,15 +201,11 @@ def gather(sweep_run: SweepRun, runs: Iterable[Run]) -> SweepResults:
         key = (record.cell_id, record.repeat)
         if key not in chosen or chosen[key].throughput is None:
             chosen[key] = record
-    repeats = sweep_run.spec.measure.repeats
-    return SweepResults(
-        sweep_run, tuple(CellResult(cell, _records_of(cell, chosen), repeats) for cell in sweep_run.cells)
-    )
+    cells = (CellResult(cell, _records_of(cell, chosen), sweep_run.repeats) for cell in sweep_run.cells)
+    return SweepResults(sweep_run, tuple(cells))
 
 
 def _records_of(cell: CellRecord, chosen: Mapping[tuple[str, int], Record]) -> tuple[Record, ...]:
-    if cell.kind is not Kind.RUNNABLE:
-        return ()
     return tuple(chosen[key] for key in sorted(chosen) if key[0] == cell.cell_id)
 
 
@@ -247,7 +251,7 @@ FACTS = (
 def to_table(results: SweepResults) -> pyarrow.Table:
     """A row a trial, those that never ran included: cell, outcome, figures, facts."""
     rows = [row for one in results.cells if one.cell.same_as is None for row in _rows(results.sweep_run, one)]
-    axes = list(results.sweep_run.spec.axis_values)
+    axes = list(results.sweep_run.axes)
     text = ("sweep", "sweep_run", "cell_id", "setting", *axes, "outcome", "reason", "flags", "run_id", *FACTS)
     fields = [pyarrow.field(name, pyarrow.string()) for name in text]
     fields.insert(4, pyarrow.field("repeat", pyarrow.int64()))
@@ -257,25 +261,26 @@ def to_table(results: SweepResults) -> pyarrow.Table:
 
 def _rows(sweep_run: SweepRun, one: CellResult) -> list[dict[str, object]]:
     common: dict[str, object] = {
-        "sweep": sweep_run.spec.name,
+        "sweep": sweep_run.experiment,
         "sweep_run": sweep_run.id,
         "cell_id": one.cell.cell_id,
         "setting": one.cell.setting,
         **{name: str(value) for name, value in one.cell.axes.items()},
     }
-    if one.cell.kind is not Kind.RUNNABLE:
-        return [{**common, "outcome": str(one.cell.kind), "reason": one.cell.reason}]
+    planned = Outcome(Kind.NOT_RUN) if one.cell.kind is Kind.RUNNABLE else Outcome(one.cell.kind, one.cell.reason)
+    if not one.records and one.cell.kind is not Kind.RUNNABLE:
+        return [{**common, **_row(None, planned)}]
     by_repeat = {record.repeat: record for record in one.records}
-    return [{**common, "repeat": repeat, **_row(by_repeat.get(repeat))} for repeat in _repeats(one, by_repeat)]
+    return [{**common, "repeat": repeat, **_row(by_repeat.get(repeat), planned)} for repeat in _repeats(one, by_repeat)]
 
 
 def _repeats(one: CellResult, by_repeat: Mapping[int, Record]) -> Sequence[int]:
     return range(1, max([one.repeats, *by_repeat]) + 1)
 
 
-def _row(record: Record | None) -> dict[str, object]:
+def _row(record: Record | None, planned: Outcome) -> dict[str, object]:
     if record is None:
-        return {"outcome": str(Kind.NOT_RUN), "reason": ""}
+        return {"outcome": str(planned.kind), "reason": planned.reason}
     return {
         "outcome": str(record.outcome.kind),
         "reason": record.outcome.reason,

@@ -1,6 +1,7 @@
 """Before and after: the same cells in two sweep runs, and whether any became slower."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ import pyarrow
 import pyarrow.parquet
 
 from bridgetower_ray.errors import UsageError
+from bridgetower_ray.report.comparisons import together, unlike
 from bridgetower_ray.report.stats import Ratio, geometric_mean, p_value_of_no_change, ratio_of_means
 from bridgetower_ray.report.tables import Table, figure
 from bridgetower_ray.sweep.outcomes import Kind
@@ -30,8 +32,8 @@ class Arm:
     setting: str
     throughputs: tuple[float, ...]
     outcomes: tuple[str, ...]
-    work: Mapping[str, str]
-    stack: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    work: Mapping[str, frozenset[str]] = field(default_factory=lambda: defaultdict(frozenset))
+    stack: Mapping[str, frozenset[str]] = field(default_factory=lambda: defaultdict(frozenset))
 
     @property
     def measured(self) -> bool:
@@ -65,9 +67,9 @@ class Change:
             return ()
         one, other = self.before.stack, self.after.stack
         return tuple(
-            f"{name.removeprefix('env.')} {_together(one.get(name))} -> {_together(other.get(name))}"
+            f"{name.removeprefix('env.')} {together(one[name])} -> {together(other[name])}"
             for name in STACK_COLUMNS
-            if one.get(name) != other.get(name)
+            if unlike(one[name], other[name])
         )
 
     @property
@@ -113,13 +115,9 @@ def gate(found: Sequence[Change], share: float, strict: bool) -> Gate:
     told += [f"failed or gone: {', '.join(lost)}"] if lost else []
     told += [] if slower or lost else [f"no cell is known to be slower by more than {share * 100:g} %"]
     told += [f"not resolved, for want of repeats: {', '.join(unresolved)}"] if unresolved else []
-    unlike = sorted({difference for one in found for difference in one.stack_differences})
-    told += [f"before and after ran on unlike hosts, devices or software ({'; '.join(unlike)})"] if unlike else []
+    differing = sorted({difference for one in found for difference in one.stack_differences})
+    told += [f"hosts, devices or software are not one and the same ({'; '.join(differing)})"] if differing else []
     return Gate(passed, f"gate {'passed' if passed else 'failed'}: {'; '.join(told)}.")
-
-
-def _together(values: frozenset[str] | None) -> str:
-    return " and ".join(sorted(values)) if values else "not known"
 
 
 def read_arms(file: Path) -> dict[str, Arm]:
@@ -154,7 +152,7 @@ def _arm(trials: Sequence[Mapping[str, object]]) -> Arm:
         setting=str(trials[0]["setting"]),
         throughputs=tuple(value for value in values if isinstance(value, float) and math.isfinite(value) and value > 0),
         outcomes=tuple(str(row["outcome"]) for row in trials),
-        work={name: str(row[name]) for row in measured for name in WORK_COLUMNS if row.get(name) is not None},
+        work={name: _values(measured, name) for name in WORK_COLUMNS},
         stack={name: _values(measured, name) for name in STACK_COLUMNS},
     )
 
@@ -188,8 +186,8 @@ def _why_not(before: Arm, after: Arm) -> str:
     for name, arm in (("before", before), ("after", after)):
         if not arm.measured:
             return f"{name}: {', '.join(sorted(set(arm.outcomes) - {str(Kind.MEASURED)})) or 'nothing measured'}"
-    unlike = [name for name in WORK_COLUMNS if before.work.get(name) != after.work.get(name)]
-    return f"other work: {', '.join(unlike)}" if unlike else ""
+    differing = [name for name in WORK_COLUMNS if unlike(before.work[name], after.work[name])]
+    return f"other work: {', '.join(differing)}" if differing else ""
 
 
 def _ratio(before: Arm, after: Arm) -> Ratio | None:

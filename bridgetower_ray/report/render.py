@@ -58,8 +58,8 @@ def document_of(
     sweep_run = results.sweep_run
     stack = ", ".join(f"{name} {version}" for name, version in sweep_run.stack.items()) or "not known"
     return Document(
-        title=f"{sweep_run.spec.name}: {results.summary}",
-        subtitle=f"{sweep_run.spec.model} on {sweep_run.spec.dataset.path}, sweep run {sweep_run.id}",
+        title=f"{sweep_run.experiment}: {results.summary}",
+        subtitle=f"{sweep_run.model} on {sweep_run.dataset['path']}, sweep run {sweep_run.id}",
         banner=REHEARSAL_BANNER if results.rehearsal else "",
         findings=tuple(mask(sentence) for sentence in findings(results)),
         tables=tuple(filter(None, _tables(results))),

@@ -61,13 +61,14 @@ def figure(value: float) -> str:
 def speedup_tables(results: SweepResults) -> list[Table]:
     """Of three kinds: across accelerators, across loader settings, over the baseline. Empty ones are left out."""
     grid = Grid(results)
+    first = grid.loaders[0] or results.cells[0].cell.setting
     # The first accelerator is what the others are references for; alone, it has none.
     kinds = [
         (f"Speedup over {_label(results, name)} at the same loader setting", across_accelerators(results, name))
         for name in grid.accelerators[1:]
     ]
     kinds += [
-        (f"Speedup over {grid.loaders[0] or 'the default'} on the same accelerator", across_loaders(results)),
+        (f"Speedup over {first} on the same accelerator", across_loaders(results)),
         (f"Speedup over the baseline, {results.sweep_run.baseline}", over_baseline(results)),
     ]
     tables: list[Table] = []
@@ -75,7 +76,7 @@ def speedup_tables(results: SweepResults) -> list[Table]:
         if any(map(_with_ratio, rows)):
             table = _ratio_table(title, results, grid, rows)
             if tables and tables[-1].rows == table.rows:  # one accelerator, and the baseline is its first setting
-                table = replace(tables.pop(), title=f"Speedup over {grid.loaders[0]}, which is also the baseline")
+                table = replace(tables.pop(), title=f"Speedup over {first}, which is also the baseline")
             tables.append(table)
     return tables
 
@@ -134,8 +135,9 @@ def _more_repeats(one: Comparison) -> str:
 def limits_table(results: SweepResults) -> Table | None:
     """Throughput beside its ceilings, with the verdict; None where no cell has a ceiling."""
     with_ceiling = [one for one in results.measured if one.compute_ceiling or one.loader_ceiling]
-    priced = any(_samples_per_dollar(one) for one in with_ceiling)
-    rows = tuple((one.cell.setting, _limits_row(one, priced)) for one in with_ceiling)
+    prices = results.sweep_run.prices
+    priced = any(_samples_per_dollar(one, prices) for one in with_ceiling)
+    rows = tuple((one.cell.setting, _limits_row(one, prices if priced else None)) for one in with_ceiling)
     notes = (
         "Compute ceiling: the same training loop on one resident batch.",
         "Loader ceiling: the loader with nothing computed.",
@@ -146,8 +148,8 @@ def limits_table(results: SweepResults) -> Table | None:
     return Table("What holds each cell back", "setting", columns, rows, notes) if rows else None
 
 
-def _limits_row(one: CellResult, priced: bool) -> tuple[str, ...]:
-    star = "*" if one.fact("env.asynchronous") == "True" else ""
+def _limits_row(one: CellResult, prices: Mapping[str, float] | None) -> tuple[str, ...]:
+    star = "*" if one.asynchronous else ""
     waited = percent(one.mean("data_wait_fraction"))
     entries = (
         optional(one.throughput),
@@ -156,17 +158,19 @@ def _limits_row(one: CellResult, priced: bool) -> tuple[str, ...]:
         waited + star if waited else "",
         str(one.verdict or ""),
     )
-    dollars = _samples_per_dollar(one)
-    return (*entries, "" if dollars is None else f"{dollars:,.0f}") if priced else entries
+    if prices is None:
+        return entries
+    dollars = _samples_per_dollar(one, prices)
+    return (*entries, "" if dollars is None else f"{dollars:,.0f}")
 
 
 def _any_estimate(results: SweepResults) -> bool:
-    return any(one.fact("env.asynchronous") == "True" for one in results.measured)
+    return any(one.asynchronous for one in results.measured)
 
 
-def _samples_per_dollar(one: CellResult) -> float | None:
-    price = one.fact("env.price_per_hour")
-    return None if one.throughput is None or price is None else one.throughput * 3600 / float(price)
+def _samples_per_dollar(one: CellResult, prices: Mapping[str, float]) -> float | None:
+    price = prices.get(str(one.cell.axes["accelerator"]))
+    return None if one.throughput is None or price is None else one.throughput * 3600 / price
 
 
 def host_share_table(results: SweepResults) -> Table | None:
@@ -204,7 +208,7 @@ def _cell_row(one: CellResult) -> tuple[str, ...]:
     return (
         f"as {one.cell.same_as}" if one.cell.same_as else str(one.outcome),
         str(one.verdict or ""),
-        f"{len(one.throughputs)} of {one.repeats}" if one.cell.kind is Kind.RUNNABLE else "",
+        "" if one.cell.kind is Kind.PRUNED else f"{len(one.throughputs)} of {one.repeats}",
         ", ".join(figure(value) for value in one.throughputs),
         _window(one),
         _loader(one),
@@ -229,7 +233,7 @@ def _window(one: CellResult) -> str:
 
 
 def _loader(one: CellResult) -> str:
-    return (one.fact("run.loader") or "").rpartition(".")[2]
+    return " and ".join(sorted(loader.rpartition(".")[2] for loader in one.facts("run.loader")))
 
 
 def _table(

@@ -53,7 +53,7 @@ def leased(tracking: Tracking, experiment_id: str, name: str) -> Iterator[None]:
 
 def _read(tracking: Tracking, experiment_id: str) -> dict[str, Any]:
     try:
-        found = json.loads(tracking.read_tag(experiment_id, TAG) or "{}")
+        found = json.loads(tracking.tags(experiment_id).get(TAG, "{}"))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -31,7 +31,7 @@ def publish(tracking: Tracking, name: str, sweep_run: str | None, folder: Path, 
     console.print()
     for line in [*(f"report: {file}" for file in files), *lines]:
         console.print(Text(line), soft_wrap=True)
-    views = prepared_views(list(results.sweep_run.spec.axis_values), results.sweep_run.id)
+    views = prepared_views(list(results.sweep_run.axes), results.sweep_run.id)
     try:
         tracking.present(experiment_id, summary_markdown(document, str((folder / name).resolve())), views)
     except StoreUnavailable as error:

@@ -14,7 +14,7 @@ from bridgetower_ray.store.tracking import StoreRefused, StoreUnavailable, Track
 from bridgetower_ray.sweep.cells import MEDIA_LOADER, Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
 from bridgetower_ray.sweep.progress import SweepProgress, TrialProgress, View
-from bridgetower_ray.sweep.sweep_run import SweepRun, TrialRecord
+from bridgetower_ray.sweep.sweep_run import TrialRecord
 
 AWAY_SECONDS = 30.0  # how long a store that did not answer is left alone
 Answer = TypeVar("Answer")
@@ -40,7 +40,7 @@ class Recorder:
     def __init__(
         self,
         trials: Sequence[Trial],
-        sweep_run: SweepRun,
+        sweep_run: str,
         tracking: Tracking,
         experiment_id: str,
         spool: Spool,
@@ -57,7 +57,9 @@ class Recorder:
     def began(self, index: int) -> None:
         """Trial `index` begins, perhaps again after its node was lost."""
         if index in self._attempts:
-            self._keep(self._attempts.pop(index), Outcome(Kind.FAILED, "its actor or node was lost; it began again"))
+            self._lost_attempt(index)
+        if index in self.ended:
+            return
         trial = self._trials[index]
         one = TrialProgress(trial)
         now = _now_ms()
@@ -74,6 +76,14 @@ class Recorder:
         self._attempts[index] = attempt
         self._progress.running[index] = one
         self._view.trial_began(self._progress, one)
+
+    def _lost_attempt(self, index: int) -> None:
+        """What it had measured counts, and the trial need not run again."""
+        lost = Outcome(Kind.FAILED, "its actor or node was lost; it began again")
+        if self._attempts[index].measured is None:
+            self._keep(self._attempts.pop(index), lost)
+        else:
+            self.finished(index, Outcome(Kind.FAILED, "its actor or node was lost"))
 
     def heard(self, index: int, report: Mapping[str, Any]) -> None:
         """Trial `index` reports events."""
@@ -104,6 +114,8 @@ class Recorder:
 
     def finished(self, index: int, outcome: Outcome, log: str = "") -> None:
         """Trial `index` has its outcome: put it on disk, then into the store."""
+        if index in self.ended:
+            return
         attempt = self._attempts.pop(index)
         outcome = by_what_was_measured(outcome, attempt.measured)
         if outcome.kind is Kind.MEASURED and (other := _other_loader(attempt)):
@@ -231,7 +243,7 @@ def open_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str
 
 
 def _start_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:
-    return tracking.start(experiment_id, record.sweep_run.id, record.trial, record.attempt, record.started_ms)
+    return tracking.start(experiment_id, record.sweep_run, record.trial, record.attempt, record.started_ms)
 
 
 def _other_loader(attempt: _Attempt) -> str:

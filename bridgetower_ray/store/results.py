@@ -1,6 +1,5 @@
 """What the store holds of a sweep: its newest sweep run to go on with, its results to report on."""
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,13 +7,11 @@ from pathlib import Path
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.report.records import SweepResults, gather, to_table
 from bridgetower_ray.report.regressions import Arm, arms_of, read_arms
-from bridgetower_ray.store.tracking import RunData, StoreUnavailable, Tracking
+from bridgetower_ray.store.tracking import RunData, Tracking
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Plan
 from bridgetower_ray.sweep.spec import load_spec
 from bridgetower_ray.sweep.sweep_run import SweepRun, describe_sweep_run, new_sweep_run_id
-
-MOST_TRIED = 5  # runs whose description is asked for
 
 
 def choose_sweep_run(
@@ -28,17 +25,21 @@ def choose_sweep_run(
     Raises:
         UsageError: the newest sweep run was begun with another stack.
     """
+    tracking.close_stale(experiment_id, time.time_ns() // 1_000_000)
     newest = None if fresh else tracking.newest_sweep_run(experiment_id)
-    if newest is None:
-        return describe_sweep_run(new_sweep_run_id(), plan, stack), {}
-    tracking.close_stale(experiment_id, newest, time.time_ns() // 1_000_000)
-    runs = tracking.runs(experiment_id, newest)
-    described = described_by(tracking, runs)
+    sweep_run = describe_sweep_run(newest or new_sweep_run_id(), plan, stack)
+    done = {} if newest is None else _done(tracking, experiment_id, sweep_run, plan)
+    tracking.describe(experiment_id, sweep_run)
+    return sweep_run, done
+
+
+def _done(tracking: Tracking, experiment_id: str, sweep_run: SweepRun, plan: Plan) -> dict[tuple[str, int], RunData]:
+    described = tracking.described(experiment_id, sweep_run.id)
     if described is not None:
-        _refuse_other_stack(newest, described.stack, stack)
+        _refuse_other_stack(sweep_run.id, described.stack, sweep_run.stack)
     wanted = {trial.key for trial in plan.trials}
-    done = {key: run for key, run in _measured(runs).items() if key in wanted}
-    return describe_sweep_run(newest, plan, stack), done
+    measured = _measured(tracking.runs(experiment_id, sweep_run.id))
+    return {key: run for key, run in measured.items() if key in wanted}
 
 
 def _measured(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
@@ -79,9 +80,11 @@ def read_results(tracking: Tracking, name: str, sweep_run: str | None = None) ->
     if not runs:
         known = ", ".join(tracking.sweep_run_ids(experiment_id))
         raise UsageError(f"the sweep {name!r} has no sweep run {chosen!r}; it has {known}")
-    described = described_by(tracking, runs)
+    described = tracking.described(experiment_id, chosen)
     if described is None:
-        raise UsageError(f"no trial of the sweep run {chosen} has ended yet")
+        raise UsageError(
+            f"the store holds no description of the sweep run {chosen}; `run` the sweep again to give it one"
+        )
     return gather(described, runs), experiment_id
 
 
@@ -97,14 +100,6 @@ def earlier_seconds(tracking: Tracking, name: str) -> dict[str, float]:
         for run in runs
         if run.tags.get("outcome") == Kind.MEASURED and "trial_seconds" in run.metrics
     }
-
-
-def described_by(tracking: Tracking, runs: Sequence[RunData]) -> SweepRun | None:
-    """The description in the newest run that has one; a run of a killed driver has none, nor has one that lost it."""
-    for run in reversed([run for run in runs if "trial_seconds" in run.metrics][-MOST_TRIED:]):
-        with contextlib.suppress(StoreUnavailable):
-            return tracking.describe(run.run_id)
-    return None
 
 
 def name_of_sweep(sweep: str) -> str:

@@ -1,5 +1,6 @@
 """All of MLflow: one writer and one reader. Nothing else in this package knows that results live there."""
 
+import contextlib
 import io
 import json
 import logging
@@ -20,6 +21,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
 from bridgetower_ray.store import run_content
+from bridgetower_ray.store.description import described_in, description_tags, outdated_tags
 from bridgetower_ray.store.location import absolute_uri, artifact_root
 from bridgetower_ray.store.redaction import redact, without_credentials
 from bridgetower_ray.sweep.cells import Trial
@@ -31,6 +33,7 @@ LOG_BATCH_METRICS = 1000  # MLflow's limit for one call
 LOG_BATCH_PARAMS = 100
 NOTE_LENGTH = 15_000  # of an experiment's description; MLflow cuts tags at 20,000
 PAGE = 500
+MOST_TRIED = 5  # runs of which a description of version 0.1 is asked for
 FINAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST")
 # These change what a client writes, and where: a user's shell is not to decide it.
 NOT_OURS = (
@@ -138,16 +141,41 @@ class Tracking:
                 where = without_credentials(root)
                 raise UsageError(f"artifacts cannot be written to {where}: {_one_line(error)}; {remedy}") from None
 
-    def read_tag(self, experiment_id: str, name: str) -> str | None:
-        """A tag of an experiment; None where it has none."""
+    def tags(self, experiment_id: str) -> Mapping[str, str]:
+        """The tags of an experiment."""
         with _unavailable():
-            value = self._client.get_experiment(experiment_id).tags.get(name)
-            return None if value is None else str(value)
+            return dict(self._client.get_experiment(experiment_id).tags)
 
     def set_tag(self, experiment_id: str, name: str, value: str) -> None:
         """Give an experiment a tag."""
         with _unavailable():
             self._client.set_experiment_tag(experiment_id, name, value)
+
+    def describe(self, experiment_id: str, sweep_run: SweepRun) -> None:
+        """Keep what a report must know of a sweep run beside its records, in place of what was kept before."""
+        there = self.tags(experiment_id)
+        for name, value in description_tags(sweep_run).items():
+            if there.get(name) != value:
+                self.set_tag(experiment_id, name, value)
+        outdated = outdated_tags(self.tags(experiment_id), sweep_run.id)
+        with contextlib.suppress(MlflowException, OSError):  # what an older server cannot delete is never read
+            for name in outdated:
+                self._client.delete_experiment_tag(experiment_id, name)
+
+    def described(self, experiment_id: str, sweep_run: str) -> SweepRun | None:
+        """What is kept of a sweep run beside its records; None if that cannot be read, or is not there."""
+        found = described_in(self.tags(experiment_id), sweep_run)
+        return found or self._described_by_its_runs(experiment_id, sweep_run)
+
+    def _described_by_its_runs(self, experiment_id: str, sweep_run: str) -> SweepRun | None:
+        """As version 0.1 kept it: a file with every run that ended, where artifacts lay then."""
+        ended = [run for run in self.runs(experiment_id, sweep_run) if "trial_seconds" in run.metrics]
+        for run in reversed(ended[-MOST_TRIED:]):
+            with tempfile.TemporaryDirectory() as folder, contextlib.suppress(StoreUnavailable, ValueError):
+                with _unavailable():
+                    file = self._client.download_artifacts(run.run_id, "sweep.json", folder)
+                return SweepRun.model_validate_json(Path(file).read_text())
+        return None
 
     def present(self, experiment_id: str, description: str, views: Mapping[str, str]) -> None:
         """Give an experiment its description, in Markdown, and its prepared views."""
@@ -204,7 +232,6 @@ class Tracking:
     def _log_artifacts(self, run_id: str, record: TrialRecord) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            (folder / "sweep.json").write_text(run_content.as_json(record.sweep_run.model_dump(mode="json")))
             (folder / "trial.json").write_text(run_content.as_json(run_content.trial_file(record)))
             (folder / "train.log").write_text(redact(record.log))
             if record.environment is not None:
@@ -220,10 +247,11 @@ class Tracking:
     def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         self._client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
 
-    def close_stale(self, experiment_id: str, sweep_run: str, ended_ms: int) -> int:
-        """Close runs that a driver left running when it died; returns how many. Hold the sweep's lock."""
+    def close_stale(self, experiment_id: str, ended_ms: int) -> int:
+        """Close trials of any sweep run that a driver left running when it died; returns how many. Hold the lease."""
         with _unavailable():
-            stale = [run for run in self._runs(experiment_id, sweep_run) if run.status == "RUNNING"]
+            condition = "attributes.status = 'RUNNING' AND tags.sweep_run LIKE '%'"
+            stale = list(self._pages(experiment_id, condition))
             for run in stale:
                 self._close(run.run_id, Outcome(Kind.INTERRUPTED, "its driver died"), ended_ms)
             return len(stale)
@@ -257,15 +285,6 @@ class Tracking:
             token = page.token
             if not token:
                 return
-
-    def describe(self, run_id: str) -> SweepRun:
-        """The sweep run that a run belongs to, as it was when the run was made."""
-        with tempfile.TemporaryDirectory() as folder, _unavailable():
-            file = self._client.download_artifacts(run_id, "sweep.json", folder)
-            try:
-                return SweepRun.model_validate_json(Path(file).read_text())
-            except ValueError as error:
-                raise StoreRefused(f"the description of the sweep run cannot be read: {_one_line(error)}") from None
 
     def read_steps(self, run_id: str) -> pyarrow.Table:
         """The raw steps of a run."""

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from bridgetower_ray.report.records import HEADLINE
 from bridgetower_ray.store.redaction import without_credentials
+from bridgetower_ray.sweep.outcomes import Kind
 
 FIGURES = (
     HEADLINE,
@@ -25,7 +26,7 @@ COMPARED_AT_ONCE = 100  # MLflow's compare page is slow beyond
 def prepared_views(axes: Sequence[str], sweep_run: str) -> dict[str, str]:
     """Tags of the two views: a bar a setting with its repeats averaged, and the parallel plot over the axes.
 
-    Both show one sweep run; two views, since a parallel plot disappears when runs are grouped.
+    Both show what one sweep run measured; two views, since a parallel plot disappears when runs are grouped.
     """
     bars = [_chart("BAR", name, metricKey=name) for name in FIGURES]
     parallel = _chart("PARALLEL", "axes", selectedParams=list(axes), selectedMetrics=[HEADLINE], showAllRuns=False)
@@ -52,7 +53,7 @@ def _state(
     sweep_run: str, columns: Sequence[str], charts: Sequence[object], grouped: Mapping[str, object] | None
 ) -> dict[str, object]:
     return {
-        "searchFilter": f"tags.sweep_run = '{sweep_run}'",
+        "searchFilter": f"tags.sweep_run = '{sweep_run}' AND tags.outcome = '{Kind.MEASURED}'",
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
         "startTime": "ALL",
@@ -75,11 +76,6 @@ def chart_page(experiment_id: str, view: str = BARS) -> str:
         f"#/experiments/{experiment_id}/runs?viewStateShareKey={view}"
         "&compareRunsMode=CHART&workflowType=machine_learning"
     )
-
-
-def runs_page(experiment_id: str) -> str:
-    """The address of the runs table."""
-    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
 
 
 def compare_page(experiment_id: str, run_ids: Sequence[str]) -> str:

@@ -199,7 +199,8 @@ def _window_steps(cell: Cell, rows: int | None, axes: Mapping[str, AxisValue]) -
 def _share_runs(cells: Iterable[PlannedCell]) -> Iterator[PlannedCell]:
     first: dict[str, str] = {}
     for cell in cells:
-        owner = first.setdefault(cell.cell.cell_id, cell.setting) if cell.runnable else cell.setting
+        pruned = cell.outcome.kind is Kind.PRUNED
+        owner = cell.setting if pruned else first.setdefault(cell.cell.cell_id, cell.setting)
         yield cell if owner == cell.setting else replace(cell, same_as=owner)
 
 

@@ -11,7 +11,6 @@ from pydantic import (
     Field,
     ValidationError,
     create_model,
-    field_serializer,
     model_validator,
 )
 
@@ -88,10 +87,11 @@ class SweepSpec(Strict):
         settings = self.accelerators.get(name)
         return settings.devices if settings and settings.devices else self.accelerator(name).devices
 
-    @field_serializer("training")
-    def _only_what_was_set(self, training: TrainingSettings) -> dict[str, Any]:
-        """So that a spec reads back as it was: a default written out would clash with an axis."""
-        return training.model_dump(exclude_unset=True)
+    @property
+    def prices(self) -> dict[str, float]:
+        """What an hour of each accelerator costs, where the file says it."""
+        settings = self.accelerators.items()
+        return {name: one.price_per_hour for name, one in settings if one.price_per_hour is not None}
 
     @model_validator(mode="after")
     def _consistent(self) -> "SweepSpec":

@@ -1,51 +1,87 @@
 """A sweep run: one pass over a sweep. What describes it, and what each of its trials left behind."""
 
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import Plan
-from bridgetower_ray.sweep.settings import REHEARSAL_SUFFIX, AxisValue, Strict
-from bridgetower_ray.sweep.spec import SweepSpec
+from bridgetower_ray.sweep.settings import REHEARSAL_SUFFIX, AxisValue, MeasureSettings, Strict
 
 REHEARSAL_BANNER = "REHEARSAL on a CPU: no figure here is a measurement"
 
 
-class CellRecord(Strict):
-    """A planned cell as the record keeps it."""
+class _Described(BaseModel):
+    """Base of what is read back by other versions than the one that wrote it: what they do not know they pass over."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class CellRecord(_Described):
+    """A planned cell as the record keeps it; `settings` are those of its training that are in effect."""
 
     cell_id: str
     setting: str
     loader: str
     axes: dict[str, AxisValue]
+    settings: dict[str, Any] = Field(default_factory=dict)
+    devices: int | None = None
     kind: Kind
     reason: str = ""
     same_as: str | None = None
 
 
-class SweepRun(Strict):
-    """The description that travels with every run of it, so that a report needs nothing but MLflow."""
+class SweepRun(_Described):
+    """What a report must know of the sweep file beside the records: the file as it was when last it was run.
+
+    `experiment` is the sweep's name and that of its MLflow experiment; `axes` holds the values of each axis,
+    `prices` those per hour by accelerator, `stack` the driver's software.
+    """
 
     id: str
-    spec: SweepSpec
+    experiment: str
+    model: str
+    dataset: dict[str, Any]
+    axes: dict[str, tuple[AxisValue, ...]]
+    repeats: int
     cells: tuple[CellRecord, ...]
-    baseline: str | None
-    accelerator_labels: dict[str, str]
-    stack: dict[str, str]
+    baseline: str | None = None
+    published: str | None = None
+    prices: dict[str, float] = Field(default_factory=dict)
+    accelerator_labels: dict[str, str] = Field(default_factory=dict)
+    stack: dict[str, str] = Field(default_factory=dict)
 
-    @property
-    def experiment(self) -> str:
-        """The MLflow experiment it logs to."""
-        return self.spec.name
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_0_1(cls, values: Any) -> Any:
+        """A description that held the whole sweep file under `spec`, of which a later version may not know all."""
+        if not isinstance(values, dict) or not isinstance(spec := values.get("spec"), dict):
+            return values
+        of_accelerators = spec.get("accelerators") or {}
+        prices = {name: settings.get("price_per_hour") for name, settings in of_accelerators.items()}
+        return {
+            **values,
+            "experiment": spec["name"],
+            "model": spec["model"],
+            "dataset": spec["dataset"],
+            "axes": _values_of_axes([cell["axes"] for cell in values["cells"]]),
+            "repeats": spec.get("measure", {}).get("repeats", MeasureSettings().repeats),
+            "published": spec.get("published"),
+            "prices": {name: price for name, price in prices.items() if price is not None},
+        }
 
     @property
     def rehearsal(self) -> bool:
         """Whether it measures nothing."""
-        return self.spec.name.endswith(REHEARSAL_SUFFIX)
+        return self.experiment.endswith(REHEARSAL_SUFFIX)
+
+
+def _values_of_axes(cells: Sequence[Mapping[str, AxisValue]]) -> dict[str, tuple[AxisValue, ...]]:
+    return {name: tuple(dict.fromkeys(axes[name] for axes in cells)) for name in (cells[0] if cells else ())}
 
 
 class TrialRecord(Strict):
@@ -55,7 +91,7 @@ class TrialRecord(Strict):
     """
 
     attempt: str = Field(default_factory=lambda: secrets.token_hex(8))
-    sweep_run: SweepRun
+    sweep_run: str
     trial: Trial
     started_ms: int
     ended_ms: int
@@ -69,6 +105,12 @@ class TrialRecord(Strict):
     flags: tuple[str, ...] = ()
     log: str = ""
 
+    @field_validator("sweep_run", mode="before")
+    @classmethod
+    def _of_version_0_1(cls, value: Any) -> Any:
+        """A record that still waits on a disk may hold the sweep run's description instead of its id."""
+        return value["id"] if isinstance(value, dict) else value
+
 
 def new_sweep_run_id() -> str:
     """Readable, sortable and unique: `20261201-104500-3fa1`."""
@@ -80,13 +122,21 @@ def describe_sweep_run(identity: str, plan: Plan, stack: dict[str, str]) -> Swee
     spec = plan.spec
     return SweepRun(
         id=identity,
-        spec=spec,
+        experiment=spec.name,
+        model=spec.model,
+        dataset=spec.dataset.model_dump(mode="json"),
+        axes=spec.axis_values,
+        repeats=spec.measure.repeats,
+        published=spec.published,
+        prices=spec.prices,
         cells=tuple(
             CellRecord(
                 cell_id=cell.cell.cell_id,
                 setting=cell.setting,
                 loader=cell.loader,
                 axes=cell.axes,
+                settings=cell.cell.training.model_dump(mode="json"),
+                devices=cell.cell.devices,
                 kind=cell.outcome.kind,
                 reason=cell.outcome.reason,
                 same_as=cell.same_as,

@@ -19,7 +19,6 @@ from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.plan import Plan, make_plan
 from bridgetower_ray.sweep.rehearsal import simulated_nodes
 from bridgetower_ray.sweep.spec import load_spec
-from bridgetower_ray.sweep.sweep_run import describe_sweep_run
 
 STAND_IN = ("-m", "tests.bench.stand_in")
 SWEEP = """\
@@ -76,9 +75,8 @@ def run_stand_ins(
         trials = [_lasting(trial, milliseconds[index % lengths]) for index, trial in _numbered(plan)]
         tracking = Tracking(default_uri(folder))
         experiment = tracking.create_experiment(plan.spec.name)
-        sweep_run = describe_sweep_run("bench", plan, {})
         view = PlainView(lambda _: None)
-        recorder = Recorder(trials, sweep_run, tracking, experiment, Spool(folder / "spool"), view)
+        recorder = Recorder(trials, "bench", tracking, experiment, Spool(folder / "spool"), view)
         with simulated([node for node in simulated_nodes(plan) for _ in range(nodes_each)]):
             started, started_at = time.monotonic(), time.time()
             run_trials(trials, folder, recorder, plan.spec.scheduling, {"worker": STAND_IN})

@@ -27,7 +27,7 @@ from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec
 from bridgetower_ray.training.ceilings import loader_rate
 from tests.conftest import MINI
-from tests.records import run_of, sweep_run_of
+from tests.records import experiment_of, run_of, sweep_run_of
 
 SpecOf = Callable[[str], SweepSpec]
 
@@ -175,10 +175,10 @@ def test_an_epoch_that_is_all_queue_gives_no_rate() -> None:
 def recorded(folder: Path, spec: SweepSpec, events: list[dict[str, Any]], outcome: Outcome) -> Any:
     """What the store has of a trial that said `events` and ended with `outcome`."""
     tracking = Tracking(default_uri(folder))
-    experiment = tracking.create_experiment(spec.name)
+    experiment = experiment_of(tracking, spec)
     plan = make_plan(spec)
     recorder = Recorder(
-        plan.trials, sweep_run_of(spec), tracking, experiment, Spool(folder / "spool"), PlainView(lambda _: None)
+        plan.trials, sweep_run_of(spec).id, tracking, experiment, Spool(folder / "spool"), PlainView(lambda _: None)
     )
     recorder.began(0)
     recorder.heard(0, {"phase": "training", "node": "here", "events": events})
@@ -226,9 +226,9 @@ def test_what_is_measured_is_on_the_disk_as_soon_as_a_stop_is_asked_for(folder: 
     """A driver that is killed right after loses nothing: the next one writes what it finds."""
     spec = spec_of(MINI)
     tracking, spool = Tracking(default_uri(folder)), Spool(folder / "spool")
-    experiment = tracking.create_experiment(spec.name)
+    experiment = experiment_of(tracking, spec)
     trials, view = make_plan(spec).trials, PlainView(lambda _: None)
-    recorder = Recorder(trials, sweep_run_of(spec), tracking, experiment, spool, view)
+    recorder = Recorder(trials, sweep_run_of(spec).id, tracking, experiment, spool, view)
     for index in range(2):
         recorder.began(index)
     recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
@@ -243,7 +243,7 @@ def test_a_store_that_did_not_answer_is_left_alone_for_a_while(
 ) -> None:
     spec = spec_of(MINI)
     tracking, spool = Tracking(default_uri(folder)), Spool(folder / "spool")
-    experiment = tracking.create_experiment(spec.name)
+    experiment = experiment_of(tracking, spec)
     asked = []
 
     def away(*_: object) -> str:
@@ -252,7 +252,7 @@ def test_a_store_that_did_not_answer_is_left_alone_for_a_while(
 
     monkeypatch.setattr(Tracking, "start", away)
     recorder = Recorder(
-        make_plan(spec).trials, sweep_run_of(spec), tracking, experiment, spool, PlainView(lambda _: None)
+        make_plan(spec).trials, sweep_run_of(spec).id, tracking, experiment, spool, PlainView(lambda _: None)
     )
     for index in range(3):
         recorder.began(index)
@@ -265,9 +265,9 @@ def test_without_a_disk_the_store_is_asked_even_if_it_did_not_answer_just_before
     spec = spec_of(MINI)
     (folder / "spool").write_text("")
     tracking = Tracking(default_uri(folder))
-    experiment = tracking.create_experiment(spec.name)
+    experiment = experiment_of(tracking, spec)
     trials, view = make_plan(spec).trials, PlainView(lambda _: None)
-    recorder = Recorder(trials, sweep_run_of(spec), tracking, experiment, Spool(folder / "spool"), view)
+    recorder = Recorder(trials, sweep_run_of(spec).id, tracking, experiment, Spool(folder / "spool"), view)
     with monkeypatch.context() as away:
         away.setattr(Tracking, "start", lambda *_: (_ for _ in ()).throw(StoreUnavailable("gone")))
         recorder.began(0)
@@ -280,16 +280,34 @@ def test_without_a_disk_the_store_is_asked_even_if_it_did_not_answer_just_before
 def test_a_trial_that_begins_again_closes_the_attempt_that_was_lost(folder: Path, spec_of: SpecOf) -> None:
     spec = spec_of(MINI)
     tracking = Tracking(default_uri(folder))
-    experiment = tracking.create_experiment(spec.name)
+    experiment = experiment_of(tracking, spec)
     view, spool = PlainView(lambda _: None), Spool(folder / "spool")
-    recorder = Recorder(make_plan(spec).trials, sweep_run_of(spec), tracking, experiment, spool, view)
-    for _ in range(2):
-        recorder.began(0)
-        recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder = Recorder(make_plan(spec).trials, sweep_run_of(spec).id, tracking, experiment, spool, view)
+    recorder.began(0)
+    recorder.began(0)
+    recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
     recorder.finished(0, Outcome(Kind.MEASURED))
     runs = tracking.runs(experiment, "20261201-000000-0000")
     assert [run.status for run in runs] == ["FAILED", "FINISHED"]
     assert len(read_results(tracking, spec.name)[0].records) == 1
+
+
+def test_an_attempt_that_is_lost_after_its_window_closed_is_measured_and_not_run_again(
+    folder: Path, spec_of: SpecOf
+) -> None:
+    spec = spec_of(MINI)
+    tracking = Tracking(default_uri(folder))
+    experiment = experiment_of(tracking, spec)
+    view, spool = PlainView(lambda _: None), Spool(folder / "spool")
+    recorder = Recorder(make_plan(spec).trials, sweep_run_of(spec).id, tracking, experiment, spool, view)
+    recorder.began(0)
+    recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder.began(0)
+    assert recorder.ended[0].kind is Kind.MEASURED
+    recorder.finished(0, Outcome(Kind.FAILED, "the second attempt is nobody's business"))
+    (run,) = tracking.runs(experiment, "20261201-000000-0000")
+    assert (run.tags["outcome"], run.metrics["train_samples_per_second"]) == ("measured", 50.0)
+    assert "actor or node was lost" in run.tags["reason"]
 
 
 def test_a_trial_that_ends_well_without_a_measurement_is_failed(folder: Path, spec_of: SpecOf) -> None:
@@ -320,7 +338,6 @@ def with_ceilings(sweep_run: Any, setting: str, throughput: float, compute: floa
         "run.ranks": "1",
         "env.asynchronous": "True",
         "run.dataloader_num_workers": workers,
-        "env.price_per_hour": "10",
     }
     figures = {
         "compute_ceiling_samples_per_second": compute,
@@ -348,7 +365,7 @@ def test_the_report_says_how_much_of_a_speedup_is_the_hosts_doing(spec_of: SpecO
 
 
 def test_the_limits_table_has_verdict_estimate_and_samples_per_dollar(spec_of: SpecOf) -> None:
-    sweep_run = sweep_run_of(spec_of(MINI))
+    sweep_run = sweep_run_of(spec_of(MINI + "accelerators: {cpu: {price_per_hour: 10.0}}\n"))
     runs = with_ceilings(sweep_run, "cpu · workers=1", 300, 750, 310)
     table = limits_table(gather(sweep_run, runs))
     assert table is not None

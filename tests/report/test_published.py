@@ -43,7 +43,7 @@ def test_each_published_ratio_comes_out(numerator: str, denominator: str, stated
     one, other = RESULTS.find(numerator), RESULTS.find(denominator)
     assert one is not None
     assert other is not None
-    ratio = compare(one, other, RESULTS.sweep_run.spec.axis_values).ratio
+    ratio = compare(one, other).ratio
     assert ratio is not None
     assert f"{ratio.value:.{len(stated.partition('.')[2])}f}" == stated
 
@@ -97,3 +97,25 @@ def test_the_command_writes_the_published_report(tmp_path: Path) -> None:
     wrong = command("report", "--published", "other", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "there are bridgetower-blog" in wrong.stderr
+
+
+def test_no_setting_that_differs_from_the_published_run_is_passed_over(spec_of: Callable[[str], SweepSpec]) -> None:
+    text = (SWEEPS / "blog.yaml").read_text()
+    text = text.replace("config: matching", "config: ranking\n  max_train_samples: 512")
+    text = text.replace("  bf16: true", "  bf16: true\n  optim: adafactor\n  gradient_accumulation_steps: 4")
+    text = text.replace("  mediapipe_dataloader", "  input_pipeline: [cached]\n  mediapipe_dataloader")
+    text = text.replace(
+        "- {mediapipe_dataloader: true, dataloader_num_workers: [0, 1]}", "- {mediapipe_dataloader: true}"
+    )
+    results = results_of(sweep_run_of(spec_of(text)), {"h100 · workers=2 · pipeline=cached": [590.0] * 3})
+    table = against_published(results)
+    assert table is not None
+    differs = next(note for note in table.notes if note.startswith("Differs"))
+    for words in (
+        "dataset.config ranking, published matching",
+        "dataset.max_train_samples 512, published none",
+        "optim adafactor, published adamw_torch",
+        "gradient_accumulation_steps 4, published 1",
+        "input_pipeline cached, published reference",
+    ):
+        assert words in differs

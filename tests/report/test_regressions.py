@@ -140,7 +140,7 @@ STEADY = {"a": [100.0, 101.0, 99.0], "b": [150.0, 151.0, 149.0]}
         (arms_on({"a": [40.0], "b": STEADY["b"]}), False, True, "not resolved, for want of repeats: a"),
         (arms_on({"a": [40.0], "b": STEADY["b"]}), True, False, "not resolved, for want of repeats: a"),
         (arms_on({"a": [80.0, 80.5, 81.0], "b": STEADY["b"]}), False, False, "slower by more than 5 %: a"),
-        (arms_on(STEADY, host="host-b"), False, True, "unlike hosts, devices or software (host host-a -> host-b)"),
+        (arms_on(STEADY, host="host-b"), False, True, "not one and the same (host host-a -> host-b)"),
     ],
     ids=["the same", "a new failure", "a cell gone", "one repeat", "one repeat, strictly", "slower", "another host"],
 )

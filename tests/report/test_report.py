@@ -11,10 +11,12 @@ import pytest
 
 from bridgetower_ray.report.comparisons import compare
 from bridgetower_ray.report.findings import findings
-from bridgetower_ray.report.records import gather
+from bridgetower_ray.report.records import gather, to_table
 from bridgetower_ray.report.render import document_of, to_html, to_markdown, write_report
-from bridgetower_ray.report.tables import cell_table, speedup_tables, throughput_table
+from bridgetower_ray.report.tables import cell_table, limits_table, speedup_tables, throughput_table
+from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.spec import SweepSpec
+from bridgetower_ray.sweep.sweep_run import SweepRun
 from tests.conftest import MINI
 from tests.records import FakeRun, results_of, run_of, sweep_run_of
 
@@ -79,9 +81,106 @@ def test_no_ratio_is_made_across_other_work(fact: str, spec_of: SpecOf) -> None:
     one, other = results.find("gaudi2 · workers=0"), results.find("h100 · workers=0")
     assert one is not None
     assert other is not None
-    comparison = compare(one, other, sweep_run.spec.axis_values)
+    comparison = compare(one, other)
     assert comparison.ratio is None
     assert f"other work: {fact.partition('.')[2]}" in comparison.why_not
+
+
+def batches_on(spec_of: SpecOf, accelerators: str) -> SweepRun:
+    text = MINI.replace("per_device_train_batch_size: 4, ", "").replace("[cpu]", accelerators)
+    text = text.replace("  dataloader_num_workers: [0, 1]", "  per_device_train_batch_size: [4, 8]")
+    return sweep_run_of(spec_of(text.partition("baseline")[0]))
+
+
+def test_a_batch_axis_excuses_no_batch_that_other_devices_make(spec_of: SpecOf) -> None:
+    """8 devices x 4 samples against 1 x 4, and against 1 x 8: the axis is not why they differ."""
+    sweep_run = batches_on(spec_of, "[gaudi2, cpu]")
+    runs = []
+    for setting, batch, ranks in (("gaudi2 · batch=4", 32, 8), ("cpu · batch=4", 4, 1), ("cpu · batch=8", 8, 1)):
+        facts = {"run.total_batch": str(batch), "run.ranks": str(ranks)}
+        runs += [run_of(sweep_run, setting, repeat, 10.0 * batch + repeat, facts=facts) for repeat in (1, 2)]
+    results = gather(sweep_run, runs)
+    wide = results.find("gaudi2 · batch=4")
+    for setting in ("cpu · batch=4", "cpu · batch=8"):
+        narrow = results.find(setting)
+        assert wide is not None
+        assert narrow is not None
+        assert compare(wide, narrow).why_not.startswith("other work: total_batch 32 /")
+
+
+@pytest.mark.parametrize("fact", ["env.host", "env.torch"])
+def test_unlike_hosts_or_software_inside_a_cell_stand_beside_its_ratio(fact: str, spec_of: SpecOf) -> None:
+    """Both cells were measured on both: their facts are the same, and not alike."""
+    sweep_run = sweep_run_of(spec_of(MINI))
+    runs = [
+        run_of(sweep_run, f"cpu · workers={workers}", repeat, 10.0 + workers + repeat, facts={fact: f"this-{repeat}"})
+        for workers in (0, 1)
+        for repeat in (1, 2)
+    ]
+    table = speedup_tables(gather(sweep_run, runs))[0]
+    assert any(f"{fact.removeprefix('env.')} this-1 and this-2 / this-1 and this-2" in note for note in table.notes)
+
+
+def test_unlike_data_inside_a_cell_forbid_its_ratio(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    runs = [
+        run_of(sweep_run, f"cpu · workers={workers}", repeat, 10.0, facts={"data.fingerprint": str(repeat)})
+        for workers in (0, 1)
+        for repeat in (1, 2)
+    ]
+    assert speedup_tables(gather(sweep_run, runs)) == []
+
+
+def gone(sweep_run: SweepRun) -> SweepRun:
+    """The same, planned again after its nodes went."""
+    cells = [cell.model_copy(update={"kind": Kind.UNAVAILABLE, "reason": "no node has it"}) for cell in sweep_run.cells]
+    return sweep_run.model_copy(update={"cells": tuple(cells)})
+
+
+def test_what_was_measured_stays_measured_when_its_node_is_gone(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI.replace("[false, true]", "[false]")))
+    runs = [run_of(sweep_run, "cpu · workers=0", repeat, 50.0 + repeat) for repeat in (1, 2)]
+    runs += [run_of(sweep_run, "cpu · workers=1", 1, 60.0)]
+    results = gather(gone(sweep_run), runs)
+    assert results.summary == "1 of 2 cells measured"
+    outcomes = [(row["setting"], row["repeat"], row["outcome"]) for row in to_table(results).to_pylist()]
+    assert outcomes == [
+        ("cpu · workers=0", 1, "measured"),
+        ("cpu · workers=0", 2, "measured"),
+        ("cpu · workers=1", 1, "measured"),
+        ("cpu · workers=1", 2, "unavailable"),
+    ]
+    assert any("unavailable (no node has it) (1 of 2 repeats are measured)" in one for one in findings(results))
+
+
+def test_fewer_repeats_in_the_sweep_file_leave_a_measured_cell_measured(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI.replace("repeats: 2", "repeats: 3")))
+    runs = [run_of(sweep_run, "cpu · workers=0", repeat, 50.0 + repeat) for repeat in (1, 2)]
+    assert gather(sweep_run, runs).measured == ()
+    assert len(gather(sweep_run_of(spec_of(MINI)), runs).measured) == 1
+
+
+def test_two_prices_on_record_are_no_obstacle_the_sweep_files_counts(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI + "accelerators: {cpu: {price_per_hour: 12.0}}\n"))
+    ceiling = {"compute_ceiling_samples_per_second": 90.0}
+    runs = [
+        run_of(sweep_run, "cpu · workers=0", repeat, 50.0, facts={"env.price_per_hour": f"{9 + repeat}.0"}, **ceiling)
+        for repeat in (1, 2)
+    ]
+    table = limits_table(gather(sweep_run, runs))
+    assert table is not None
+    assert table.rows[0][1][-1] == "15,000"
+
+
+def test_a_sweep_whose_loader_has_no_name_of_its_own_has_titles_all_the_same(spec_of: SpecOf) -> None:
+    text = MINI.replace("  dataloader_num_workers: [0, 1]\n", "").replace(", dataloader_num_workers: 0", "")
+    spec = spec_of(text.replace("[false, true]", "[false]").replace("[cpu]", "[cpu, gaudi2]"))
+    sweep_run = sweep_run_of(spec)
+    titles = [
+        table.title for table in speedup_tables(results_of(sweep_run, {"cpu": [9.0, 9.1], "gaudi2": [50.0, 51.0]}))
+    ]
+    assert titles
+    assert not any("over ," in title or title.endswith("over ") for title in titles)
 
 
 def test_a_difference_that_is_a_declared_axis_is_what_is_compared(spec_of: SpecOf) -> None:

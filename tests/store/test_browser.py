@@ -14,7 +14,7 @@ from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.publishing import publish
 from bridgetower_ray.store.results import read_results
 from bridgetower_ray.store.tracking import Tracking
-from bridgetower_ray.store.views import PARALLEL, chart_page, compare_page, runs_page
+from bridgetower_ray.store.views import PARALLEL, chart_page, compare_page
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec, load_spec
 from tests.conftest import MINI
@@ -72,7 +72,7 @@ def server(store: Path) -> Iterator[str]:
 
 @needs_browser
 def test_the_runs_table_has_our_runs(server: str, tmp_path: Path) -> None:
-    browse_for(f"{server}/{runs_page('1')}", ["cpu · workers=0 · #1", "cpu · workers=1 · #2"], tmp_path)
+    browse_for(f"{server}/#/experiments/1/runs", ["cpu · workers=0 · #1", "cpu · workers=1 · #2"], tmp_path)
 
 
 @needs_browser

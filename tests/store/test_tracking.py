@@ -6,6 +6,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+import yaml
 
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.store.location import default_uri
@@ -17,17 +18,18 @@ from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec
-from bridgetower_ray.sweep.sweep_run import TrialRecord
+from bridgetower_ray.sweep.sweep_run import SweepRun, TrialRecord
 from tests.conftest import MINI
-from tests.records import sweep_run_of
+from tests.records import experiment_of, sweep_run_of
 
 SpecOf = Callable[[str], SweepSpec]
 MEASURED = Outcome(Kind.MEASURED)
+MINI_SPEC = SweepSpec.model_validate_json(json.dumps(yaml.safe_load(MINI)))
 
 
 def record_of(spec: SweepSpec, outcome: Outcome = MEASURED) -> TrialRecord:
     return TrialRecord(
-        sweep_run=sweep_run_of(spec),
+        sweep_run=sweep_run_of(spec).id,
         trial=make_plan(spec).trials[0],
         started_ms=1_000_000,
         ended_ms=1_009_500,
@@ -51,8 +53,8 @@ def record_of(spec: SweepSpec, outcome: Outcome = MEASURED) -> TrialRecord:
 
 
 def write(tracking: Tracking, record: TrialRecord) -> tuple[str, str]:
-    experiment = tracking.create_experiment(record.sweep_run.experiment)
-    run_id = tracking.start(experiment, record.sweep_run.id, record.trial, record.attempt, record.started_ms)
+    experiment = experiment_of(tracking, MINI_SPEC)
+    run_id = tracking.start(experiment, record.sweep_run, record.trial, record.attempt, record.started_ms)
     tracking.write(run_id, record)
     return experiment, run_id
 
@@ -78,9 +80,8 @@ def test_a_run_carries_its_steps_its_environment_its_log_and_what_it_takes_to_ru
     _, run_id = write(tracking, record)
     client = mlflow.MlflowClient(tracking.uri)
     names = sorted(artifact.path for artifact in client.list_artifacts(run_id))
-    assert names == ["environment.json", "steps.parquet", "sweep.json", "train.log", "trial.json"]
+    assert names == ["environment.json", "steps.parquet", "train.log", "trial.json"]
     assert tracking.read_steps(run_id).to_pylist() == list(record.steps)
-    assert tracking.describe(run_id) == record.sweep_run
     history = client.get_metric_history(run_id, "step/samples_per_second")
     assert [(point.step, point.value) for point in history] == [(step, 20.0) for step in range(1, 6)]
 
@@ -100,14 +101,14 @@ def test_writing_a_record_twice_leaves_one_run_as_it_was(folder: Path, spec_of: 
     spool.save(record)
     assert replay(tracking, experiment, spool) == Replayed(written=1)
     assert list(spool.waiting()) == []
-    assert [run.run_id for run in tracking.runs(experiment, record.sweep_run.id)] == [run_id]
+    assert [run.run_id for run in tracking.runs(experiment, record.sweep_run)] == [run_id]
 
 
 def test_a_store_that_goes_away_leaves_the_results_in_the_spool(
     folder: Path, spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracking, record = Tracking(default_uri(folder)), record_of(spec_of(MINI))
-    experiment = tracking.create_experiment("mini")
+    experiment = experiment_of(tracking, MINI_SPEC)
     spool = Spool(folder / "spool")
     spool.save(record)
     spool.save(record.model_copy(update={"attempt": "another"}))
@@ -127,10 +128,10 @@ def test_a_store_that_goes_away_leaves_the_results_in_the_spool(
 
 def test_runs_that_a_dead_driver_left_running_are_closed_as_interrupted(folder: Path, spec_of: SpecOf) -> None:
     tracking, record = Tracking(default_uri(folder)), record_of(spec_of(MINI))
-    experiment = tracking.create_experiment("mini")
-    tracking.start(experiment, record.sweep_run.id, record.trial, record.attempt, record.started_ms)
-    assert tracking.close_stale(experiment, record.sweep_run.id, 2_000_000) == 1
-    (run,) = tracking.runs(experiment, record.sweep_run.id)
+    experiment = experiment_of(tracking, MINI_SPEC)
+    tracking.start(experiment, record.sweep_run, record.trial, record.attempt, record.started_ms)
+    assert tracking.close_stale(experiment, 2_000_000) == 1
+    (run,) = tracking.runs(experiment, record.sweep_run)
     assert (run.status, run.tags["outcome"], run.end_ms) == ("KILLED", "interrupted", 2_000_000)
 
 
@@ -166,9 +167,9 @@ def test_an_experiment_without_a_sweep_run_is_told_so(folder: Path) -> None:
 
 def test_a_deleted_experiment_is_told_so(folder: Path) -> None:
     tracking = Tracking(default_uri(folder))
-    mlflow.MlflowClient(tracking.uri).delete_experiment(tracking.create_experiment("mini"))
+    mlflow.MlflowClient(tracking.uri).delete_experiment(experiment_of(tracking, MINI_SPEC))
     with pytest.raises(UsageError, match="has been deleted"):
-        tracking.create_experiment("mini")
+        experiment_of(tracking, MINI_SPEC)
 
 
 def test_secrets_of_the_environment_reach_neither_text_nor_artifact(
@@ -196,7 +197,7 @@ def test_artifacts_that_cannot_be_written_from_here_are_found_before_the_first_t
 
 def test_a_waiting_record_that_is_no_good_is_set_aside_and_the_rest_goes_on(folder: Path, spec_of: SpecOf) -> None:
     tracking, record = Tracking(default_uri(folder)), record_of(spec_of(MINI))
-    experiment = tracking.create_experiment("mini")
+    experiment = experiment_of(tracking, MINI_SPEC)
     spool = Spool(folder / "spool")
     refused = record.model_copy(update={"attempt": "refused", "measured": {"a(b=%": 1.0}})
     for one in (record, refused):
@@ -208,19 +209,79 @@ def test_a_waiting_record_that_is_no_good_is_set_aside_and_the_rest_goes_on(fold
     assert list(spool.waiting()) == []
 
 
-def test_a_run_without_its_description_does_not_stop_the_next_start(folder: Path, spec_of: SpecOf) -> None:
-    spec = spec_of(MINI)
-    tracking, record = Tracking(default_uri(folder)), record_of(spec)
-    write(tracking, record)
-    other = record.model_copy(update={"attempt": "another", "started_ms": record.started_ms + 1})
-    experiment, run_id = write(tracking, other)
-    for file in (folder / "mlruns").rglob("sweep.json"):
-        if run_id in file.parts:
-            file.unlink()
-    assert read_results(tracking, "mini")[0].sweep_run.id == record.sweep_run.id
-    for file in (folder / "mlruns").rglob("sweep.json"):
-        file.unlink()
-    choose_sweep_run(make_plan(spec), tracking, experiment, fresh=False, stack={"torch": "2.13.0"})
+def former(sweep_run: SweepRun) -> str:
+    """A sweep run's description as version 0.1 kept it with every run: the whole sweep file, settings of its time."""
+    cells = [cell.model_dump(mode="json", exclude={"settings", "devices"}) for cell in sweep_run.cells]
+    spec = yaml.safe_load(MINI) | {"measure": {"repeats": 2}, "accelerators": {"cpu": {"price_per_hour": 2.5}}}
+    spec["training"]["a_setting_of_its_time"] = True
+    common = {"id": sweep_run.id, "baseline": sweep_run.baseline, "stack": sweep_run.stack}
+    return json.dumps({**common, "spec": spec, "cells": cells, "accelerator_labels": {"cpu": "CPU"}})
+
+
+def test_a_description_of_an_earlier_version_is_read_whatever_settings_it_names(folder: Path) -> None:
+    tracking, record = Tracking(default_uri(folder)), record_of(MINI_SPEC)
+    experiment = tracking.create_experiment("mini")
+    run_id = tracking.start(experiment, record.sweep_run, record.trial, record.attempt, record.started_ms)
+    tracking.write(run_id, record)
+    file = folder / "sweep.json"
+    file.write_text(former(sweep_run_of(MINI_SPEC)))
+    mlflow.MlflowClient(tracking.uri).log_artifact(run_id, str(file))
+    found = read_results(tracking, "mini")[0].sweep_run
+    assert (found.axes, found.repeats, found.prices) == (MINI_SPEC.axis_values, 2, {"cpu": 2.5})
+
+
+def test_a_waiting_record_of_an_earlier_version_is_written(folder: Path) -> None:
+    tracking, record = Tracking(default_uri(folder)), record_of(MINI_SPEC)
+    experiment, spool = experiment_of(tracking, MINI_SPEC), Spool(folder / "spool")
+    file = spool.save(record)
+    kept = json.loads(file.read_text()) | {"sweep_run": json.loads(former(sweep_run_of(MINI_SPEC)))}
+    file.write_text(json.dumps(kept))
+    assert replay(tracking, experiment, spool) == Replayed(written=1)
+    assert read_results(tracking, "mini")[0].records[0].throughput == 42.0
+
+
+def test_a_folder_that_was_renamed_reports_on_its_sweep_and_goes_on_with_it(folder: Path) -> None:
+    before, after = folder / "before", folder / "after"
+    before.mkdir()
+    write(Tracking(default_uri(before)), record_of(MINI_SPEC))
+    before.rename(after)
+    tracking = Tracking(default_uri(after))
+    assert read_results(tracking, "mini")[0].records[0].throughput == 42.0
+    _, done = choose_sweep_run(make_plan(MINI_SPEC), tracking, "1", fresh=False, stack={"torch": "2.13.0"})
+    assert len(done) == 1
+
+
+def test_a_sweep_run_without_a_description_does_not_stop_the_next_start_which_gives_it_one(folder: Path) -> None:
+    tracking, record = Tracking(default_uri(folder)), record_of(MINI_SPEC)
+    experiment, _ = write(tracking, record)
+    for name in tracking.tags(experiment):
+        if "sweep_run" in name:
+            mlflow.MlflowClient(tracking.uri).delete_experiment_tag(experiment, name)
+    with pytest.raises(UsageError, match="no description of the sweep run"):
+        read_results(tracking, "mini")
+    choose_sweep_run(make_plan(MINI_SPEC), tracking, experiment, fresh=False, stack={"torch": "2.13.0"})
+    assert read_results(tracking, "mini")[0].records[0].throughput == 42.0
+
+
+def test_a_description_that_changes_leaves_nothing_of_the_former_one(folder: Path, spec_of: SpecOf) -> None:
+    tracking = Tracking(default_uri(folder))
+    experiment = experiment_of(tracking, MINI_SPEC)
+    many = sweep_run_of(
+        spec_of(MINI.replace("[0, 1]", str(list(range(200)))).replace("max_steps: 9", "max_steps: 9999"))
+    )
+    tracking.describe(experiment, many)
+    assert tracking.described(experiment, many.id) == many
+    tracking.describe(experiment, sweep_run_of(MINI_SPEC))
+    assert tracking.described(experiment, many.id) == sweep_run_of(MINI_SPEC)
+    assert sum("sweep_run" in name for name in tracking.tags(experiment)) == 2
+
+
+def test_trials_that_an_older_sweep_run_left_running_are_closed_by_a_fresh_one(folder: Path) -> None:
+    tracking, record = Tracking(default_uri(folder)), record_of(MINI_SPEC)
+    experiment = experiment_of(tracking, MINI_SPEC)
+    tracking.start(experiment, record.sweep_run, record.trial, record.attempt, record.started_ms)
+    choose_sweep_run(make_plan(MINI_SPEC), tracking, experiment, fresh=True, stack={})
+    assert [run.status for run in tracking.runs(experiment, record.sweep_run)] == ["KILLED"]
 
 
 def test_the_shells_own_mlflow_settings_change_nothing(
