@@ -1,5 +1,6 @@
 """A run's story, from the spec to the report: what is left to do, doing it, and saying what was found."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from bridgetower_ray.cluster.claim import claimed, first_fingerprint
+from bridgetower_ray.cluster.claim import claimed, first_to_have
 from bridgetower_ray.cluster.connection import connected, simulated
 from bridgetower_ray.cluster.nodes import nodes_for
 from bridgetower_ray.cluster.progress import view_for
-from bridgetower_ray.doctor.software import source_hash, stack
+from bridgetower_ray.doctor.software import TRAINING_PACKAGES, source_hash, stack
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.store.lease import leased
 from bridgetower_ray.store.location import former_store_key, only_driver, store_key
@@ -25,7 +26,7 @@ from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Plan, make_plan
 from bridgetower_ray.sweep.rehearsal import rehearsal_of, simulated_nodes
 from bridgetower_ray.sweep.spec import SweepSpec
-from bridgetower_ray.sweep.sweep_run import REHEARSAL_BANNER, SweepRun
+from bridgetower_ray.sweep.sweep_run import REHEARSAL_BANNER, SweepRun, must_be_alike
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _carry_out_claimed(plan: Plan, tracking: Tracking, base_folder: Path, fresh:
         for waiting in (spool_for(former_store_key(tracking.uri), name), spool):
             _write_what_waits(tracking, experiment_id, waiting, console)
         sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh, stack())
-        _go_by_data_of(done.values(), _claim(name, tracking))
+        _go_by(done.values(), _claim(name, tracking))
         trials = [trial for trial in plan.trials if trial.key not in done]
         _announce(console, plan, sweep_run, len(done))
         ended = _run(trials, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
@@ -142,12 +143,14 @@ def _run(
     return sum(one.kind is not Kind.INTERRUPTED for one in recorder.ended.values())
 
 
-def _go_by_data_of(measured: Iterable[RunData], claim: str) -> None:
-    """Nodes that are prepared from now on must have the data that the sweep run has been measured on."""
+def _go_by(measured: Iterable[RunData], claim: str) -> None:
+    """Nodes that are prepared from now on must have what the sweep run has been measured with."""
     for run in measured:
-        if "data.fingerprint" in run.params:
-            first_fingerprint(claim, run.params["data.fingerprint"], run.tags.get("node", "?"))
-            return
+        versions = {name: run.params[f"env.{name}"] for name in TRAINING_PACKAGES if f"env.{name}" in run.params}
+        if "data.fingerprint" in run.params and versions:
+            alike = must_be_alike(run.params["accelerator"], run.params["data.fingerprint"], versions)
+            for what, value in alike.items():
+                first_to_have(claim, what, json.dumps(value, sort_keys=True), run.tags.get("node", "?"))
 
 
 def _announce(console: Console, plan: Plan, sweep_run: SweepRun, done: int) -> None:

@@ -1,6 +1,7 @@
-"""What a sweep has only one of on a cluster: its driver, and the state of the data that all nodes must have."""
+"""What a sweep has only one of on a cluster: its driver, and what all nodes must have alike (data, software)."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import ray
@@ -15,11 +16,10 @@ class _Claim:
     """Lives as long as its driver, and on its node: its name is the lock; what it keeps holds for the sweep run."""
 
     def __init__(self) -> None:
-        self._first: tuple[str, str] | None = None
+        self._first: dict[str, tuple[str, str]] = {}
 
-    def first_fingerprint(self, fingerprint: str, node: str) -> tuple[str, str]:
-        self._first = self._first or (fingerprint, node)
-        return self._first
+    def first_to_have(self, what: str, value: str, node: str) -> tuple[str, str]:
+        return self._first.setdefault(what, (value, node))
 
 
 @contextmanager
@@ -40,7 +40,20 @@ def claimed(claim: str) -> Iterator[None]:
         ray.kill(holder)
 
 
-def first_fingerprint(claim: str, fingerprint: str, node: str) -> tuple[str, str]:
-    """The fingerprint of the data that the holder of `claim` goes by, and the node that was first to have it."""
-    found: tuple[str, str] = ray.get(ray.get_actor(claim, NAMESPACE).first_fingerprint.remote(fingerprint, node))
+def first_to_have(claim: str, what: str, value: str, node: str) -> tuple[str, str]:
+    """The state of `what` that the holder of `claim` goes by, and the node that was first to have it."""
+    holder = ray.get_actor(claim, NAMESPACE)
+    found: tuple[str, str] = ray.get(holder.first_to_have.remote(what, value, node))
     return found
+
+
+def unlike_the_first(claim: str, what: str, value: Mapping[str, str], node: str) -> str:
+    """How a node's `what`, part by part, is not what the sweep run goes by; empty if it is."""
+    text, first = first_to_have(claim, what, json.dumps(value, sort_keys=True), node)
+    before: dict[str, str] = json.loads(text)
+    changed = [
+        f"{name} {before.get(name, '-')} -> {value.get(name, '-')}"
+        for name in sorted({*before, *value})
+        if before.get(name) != value.get(name)
+    ]
+    return f"{what} on node {node} is not that on node {first}: {', '.join(changed)}" if changed else ""

@@ -27,7 +27,7 @@ def inventory() -> Inventory:
 def _startable() -> list[dict[str, float]]:
     config = ray._private.state.state.get_cluster_config()
     groups = config.node_group_configs if config is not None else ()
-    return [dict(group.resources) for group in groups if group.max_count]
+    return [dict(group.resources) for group in groups for _ in range(group.max_count)]
 
 
 def ask_every_node(question: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import ray
 from ray import tune
 
-from bridgetower_ray.cluster.claim import first_fingerprint
+from bridgetower_ray.cluster.claim import unlike_the_first
 from bridgetower_ray.cluster.supervision import ProcessGroup
 from bridgetower_ray.cluster.trial_folder import own_folder
 from bridgetower_ray.data.preparation import Prepared
@@ -18,6 +18,7 @@ from bridgetower_ray.doctor.interpreter import interpreter
 from bridgetower_ray.doctor.software import source_hash
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
+from bridgetower_ray.sweep.sweep_run import must_be_alike
 from bridgetower_ray.training.job import Job
 
 REPORT_SECONDS = 2.0
@@ -67,7 +68,7 @@ class TrialActor(tune.Trainable):
             self._group = self._start()
         events = self._group.wait(REPORT_SECONDS)
         for event in events:
-            self._said_prepared = event.get("prepared", self._said_prepared)
+            self._said_prepared = event if event["event"] == "prepared" else self._said_prepared
         outcome = self._group.outcome
         if outcome is None:
             return self._report(events)
@@ -105,9 +106,12 @@ class TrialActor(tune.Trainable):
         """Go on to the training; an outcome if the node's data are not those of the other nodes."""
         if self._said_prepared is None:
             return Outcome(Kind.FAILED, "the preparation ended without saying what is ready")
-        ready = Prepared.model_validate_json(json.dumps(self._said_prepared))
-        if self._claim and (reason := _other_data(self._claim, ready.fingerprint)):
-            return Outcome(Kind.FAILED, reason)
+        ready = Prepared.model_validate_json(json.dumps(self._said_prepared["prepared"]))
+        alike = must_be_alike(self._job.trial.cell.accelerator.name, ready.fingerprint, self._said_prepared["software"])
+        for what, value in alike.items() if self._claim else ():
+            if reason := unlike_the_first(self._claim, what, value, _node()):
+                self._refused[_preparation(self._job)] = reason
+                return Outcome(Kind.FAILED, reason)
         self._ready[_preparation(self._job)] = ready
         self._job = self._job.model_copy(update={"prepared": ready})
         self._preparing, self._group = False, None
@@ -155,11 +159,3 @@ def _kind(job: Job) -> str:
 def _node() -> str:
     address: str = ray.util.get_node_ip_address()
     return address
-
-
-def _other_data(claim: str, fingerprint: str) -> str:
-    """How this node's data differ from those that the sweep run goes by; empty if they do not."""
-    first, node = first_fingerprint(claim, fingerprint, _node())
-    if fingerprint == first:
-        return ""
-    return f"the data on node {_node()} (fingerprint {fingerprint}) are not those on node {node} ({first})"

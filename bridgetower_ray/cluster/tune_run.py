@@ -13,12 +13,12 @@ from ray import tune
 from bridgetower_ray.cluster.interruption import interruption
 from bridgetower_ray.cluster.nodes import inventory
 from bridgetower_ray.cluster.trial_actor import TrialActor
+from bridgetower_ray.cluster.trial_order import TrialOrder
 from bridgetower_ray.store.recorder import Recorder
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import missing
 from bridgetower_ray.sweep.settings import SchedulingSettings
-from bridgetower_ray.training.job import Job
 
 QUIET_TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -51,10 +51,7 @@ def run_trials(
     # Above the number of trials, or a slow pool fills the window of pending ones and the others idle.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(len(trials) + 16)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # lost actors are told by the recorder, in one line
-    configs = [
-        {"index": index, "job": Job(trial=trial, base_folder=str(base_folder)).model_dump_json(), **how}
-        for index, trial in enumerate(trials)
-    ]
+    order = TrialOrder(trials, inventory(), str(base_folder), how)
     stranded = Stranded(trials, recorder, scheduling.node_wait_minutes * 60)
 
     def stop() -> None:
@@ -64,13 +61,12 @@ def run_trials(
     with tempfile.TemporaryDirectory(prefix="bridgetower-ray-tune-") as folder, interruption.reacting(stop):
         interruption.check()
         tuner = tune.Tuner(
-            tune.with_resources(TrialActor, lambda config: _resources(trials[config["trial"]["index"]])),
-            param_space={"trial": tune.grid_search(configs)},
-            tune_config=tune.TuneConfig(reuse_actors=True),
+            tune.with_resources(TrialActor, _resources),
+            tune_config=tune.TuneConfig(search_alg=order, num_samples=len(trials), reuse_actors=True),
             run_config=tune.RunConfig(
                 name="sweep",
                 storage_path=folder,
-                callbacks=[_Report(recorder), stranded],
+                callbacks=[_Report(recorder, order), stranded],
                 stop=stranded.stopper,
                 failure_config=tune.FailureConfig(max_failures=scheduling.retries),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
@@ -89,27 +85,29 @@ def _end(recorder: Recorder, stranded: "Stranded") -> None:
     stranded.give_up()
     recorder.save_under_way(STOPPED)  # all of it, before the store is asked about any
     recorder.interrupt(STOPPED)
+    recorder.drain()
 
 
 def _nothing_more() -> None:
     """The sweep is being ended as it is."""
 
 
-def _resources(trial: Trial) -> tune.PlacementGroupFactory:
-    return tune.PlacementGroupFactory([dict(trial.resources)])
+def _resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    return tune.PlacementGroupFactory([dict(config["trial"]["resources"])])
 
 
 class _Report(tune.Callback):
     """Hands what Tune hears to the recorder."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, order: TrialOrder) -> None:
+        self._recorder, self._order = recorder, order
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Tune pickles its callbacks to restore from, and this product restores from MLflow."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._order.began(_index(trial))
         self._recorder.began(_index(trial))
 
     def on_trial_result(
@@ -156,14 +154,14 @@ class Stranded(tune.Callback):
         if self.stopper.stop or now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        self._lacking = {} if any(trial.status == "RUNNING" for trial in trials) else self._what_is_lacking(trials)
+        self._lacking = {} if any(trial.status == "RUNNING" for trial in trials) else self._what_is_lacking()
         self._since = (self._since or now) if self._lacking else None
         self.stopper.stop = self._since is not None and now - self._since >= self._wait_seconds
 
-    def _what_is_lacking(self, trials: list[Any]) -> dict[int, str]:
+    def _what_is_lacking(self) -> dict[int, str]:
         """By index what each trial that is left lacks; empty if one of them can be held."""
-        left = [_index(trial) for trial in trials if not trial.is_finished()]
         nodes = inventory()
+        left = (index for index in range(len(self._trials)) if index not in self._recorder.ended)
         lacking = {index: missing(self._trials[index].resources, nodes) for index in left}
         return lacking if all(lacking.values()) else {}
 

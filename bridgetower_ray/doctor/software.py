@@ -14,6 +14,7 @@ PACKAGES = (
     "torch", "transformers", "accelerate", "optimum-habana", "habana-torch-plugin", "datasets", "tokenizers",
     "pillow", "numpy", "pyarrow", "ray", "mlflow",
 )  # fmt: skip
+TRAINING_PACKAGES = ("python", *(package for package in PACKAGES if package not in ("ray", "mlflow")))
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
 
@@ -26,6 +27,11 @@ def library_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def training_software() -> dict[str, str]:
+    """The versions that decide how fast a rank of this interpreter trains."""
+    return {name: version for name, version in library_versions().items() if name in TRAINING_PACKAGES}
 
 
 @cache

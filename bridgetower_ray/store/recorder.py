@@ -1,23 +1,20 @@
 """Turns what trials say into records: kept on disk, written to the store, shown as progress."""
 
-import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from bridgetower_ray.report.diagnosis import flags, takes_turns, verdict
 from bridgetower_ray.report.records import HEADLINE
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import StoreRefused, StoreUnavailable, Tracking
+from bridgetower_ray.store.writing import StoreWriter, open_run
 from bridgetower_ray.sweep.cells import MEDIA_LOADER, Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
 from bridgetower_ray.sweep.progress import SweepProgress, TrialProgress, View
 from bridgetower_ray.sweep.sweep_run import TrialRecord
-
-AWAY_SECONDS = 30.0  # how long a store that did not answer is left alone
-Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -26,7 +23,6 @@ class _Attempt:
 
     progress: TrialProgress
     record: TrialRecord
-    run_id: str | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     environment: dict[str, Any] | None = None
     measured: dict[str, Any] | None = None
@@ -35,7 +31,7 @@ class _Attempt:
 
 
 class Recorder:
-    """Hears the trials of one sweep run; the only one who writes to the store while it runs."""
+    """Hears the trials of one sweep run, and has all that they leave put on the disk and into the store."""
 
     def __init__(
         self,
@@ -47,12 +43,20 @@ class Recorder:
         view: View,
     ) -> None:
         self._trials, self._sweep_run = trials, sweep_run
-        self._tracking, self._experiment_id, self._spool, self._view = tracking, experiment_id, spool, view
+        self._spool, self._view = spool, view
+        self._store = StoreWriter(tracking, experiment_id, spool)
         self._attempts: dict[int, _Attempt] = {}
         self._progress = SweepProgress(len(trials))
-        self._store_away_until = 0.0
         self.ended: dict[int, Outcome] = {}
-        self.unkept: list[str] = []
+
+    @property
+    def unkept(self) -> list[str]:
+        """Trials whose result neither the store nor the disk took; known once all is drained."""
+        return self._store.unkept
+
+    def drain(self) -> None:
+        """Wait until the store has what it takes."""
+        self._store.drain()
 
     def began(self, index: int) -> None:
         """Trial `index` begins, perhaps again after its node was lost."""
@@ -70,10 +74,8 @@ class Recorder:
             ended_ms=now,
             outcome=Outcome(Kind.RUNNING),
         )
-        attempt = _Attempt(one, record)
-        # Where the store does not answer, the run is opened when its record is written.
-        attempt.run_id = self._ask_store(lambda: _start_run(self._tracking, self._experiment_id, record))
-        self._attempts[index] = attempt
+        self._store.open(record)
+        self._attempts[index] = _Attempt(one, record)
         self._progress.running[index] = one
         self._view.trial_began(self._progress, one)
 
@@ -131,13 +133,9 @@ class Recorder:
         self._view.trial_ended(self._progress, attempt.progress, outcome, figure)
 
     def _keep(self, attempt: _Attempt, outcome: Outcome, log: str = "") -> None:
-        """Put what an attempt left on the disk, then into the store; one of the two is enough to lose nothing."""
+        """Put what an attempt left on the disk, then into the store."""
         record = _record(attempt, outcome, log)
-        on_disk = self._spooled(record)
-        if not on_disk:
-            self._store_away_until = 0.0  # the store is all that is left to try
-        if not self._written(record, attempt.run_id) and not on_disk:
-            self.unkept.append(record.trial.name)
+        self._store.write(record, on_disk=self._spooled(record))
 
     def _spooled(self, record: TrialRecord) -> bool:
         try:
@@ -164,27 +162,6 @@ class Recorder:
         measuring = [one for one in self._attempts.values() if not one.progress.trial.rehearsal]
         for attempt in measuring:
             self._spooled(_record(attempt, by_what_was_measured(Outcome(Kind.INTERRUPTED, reason), attempt.measured)))
-
-    def _written(self, record: TrialRecord, run_id: str | None) -> bool:
-        def write() -> bool:
-            self._tracking.write(run_id or open_run(self._tracking, self._experiment_id, record), record)
-            return True
-
-        if not self._ask_store(write):
-            return False  # it waits in the spool
-        with contextlib.suppress(OSError):  # what stays on a faulty disk is written again, which changes nothing
-            self._spool.remove(record)
-        return True
-
-    def _ask_store(self, call: Callable[[], Answer]) -> Answer | None:
-        """What the store answers; None, at once, for a while after it did not, so that the trials are heard."""
-        if time.monotonic() < self._store_away_until:
-            return None
-        try:
-            return call()
-        except StoreUnavailable:
-            self._store_away_until = time.monotonic() + AWAY_SECONDS
-            return None
 
 
 def _record(attempt: _Attempt, outcome: Outcome, log: str = "") -> TrialRecord:
@@ -234,16 +211,6 @@ def replay(tracking: Tracking, experiment_id: str, spool: Spool) -> Replayed:
             spool.remove(record)
             found.written += 1
     return found
-
-
-def open_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:
-    """The MLflow run of a record, opened if its attempt has none yet."""
-    existing = tracking.find_attempt(experiment_id, record.attempt)
-    return existing or _start_run(tracking, experiment_id, record)
-
-
-def _start_run(tracking: Tracking, experiment_id: str, record: TrialRecord) -> str:
-    return tracking.start(experiment_id, record.sweep_run, record.trial, record.attempt, record.started_ms)
 
 
 def _other_loader(attempt: _Attempt) -> str:

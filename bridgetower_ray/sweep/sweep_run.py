@@ -112,6 +112,14 @@ class TrialRecord(Strict):
         return value["id"] if isinstance(value, dict) else value
 
 
+def must_be_alike(accelerator: str, fingerprint: str, software: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What all trials of a sweep run must have alike, by what it is called: its data, and an accelerator's software."""
+    return {
+        "the data set": {"fingerprint": fingerprint},
+        f"the software that trains on {accelerator}": dict(software),
+    }
+
+
 def new_sweep_run_id() -> str:
     """Readable, sortable and unique: `20261201-104500-3fa1`."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from bridgetower_ray.data.preparation import prepare
+from bridgetower_ray.doctor.software import training_software
 from bridgetower_ray.errors import BridgetowerRayError
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.training.events import Events
@@ -22,7 +23,7 @@ def main() -> int:
         events.failed(Kind.FAILED, str(error), whole_node=True)
         sys.stderr.write(f"{error}\n")
         return 1
-    events.emit("prepared", prepared=ready.model_dump(mode="json"))
+    events.emit("prepared", prepared=ready.model_dump(mode="json"), software=training_software())
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from bridgetower_ray.cluster.claim import claimed, first_fingerprint
+from bridgetower_ray.cluster.claim import claimed, unlike_the_first
 from bridgetower_ray.cluster.connection import LOCAL_OBJECT_STORE_BYTES, connected
 from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.tracking import Tracking
@@ -120,8 +120,11 @@ def test_a_sweep_has_one_driver_on_a_cluster_whatever_hosts_they_are_on(nodes: A
             [sys.executable, "-c", code, nodes.address], capture_output=True, text=True, check=False
         )
         assert "UsageError: another `bridgetower-ray run` is at work on mini@store on this cluster" in second.stderr
-        assert first_fingerprint("mini@store", "f00d", "one") == ("f00d", "one")
-        assert first_fingerprint("mini@store", "beef", "two") == ("f00d", "one")
+        assert unlike_the_first("mini@store", "the data set", {"fingerprint": "f00d"}, "one") == ""
+        assert unlike_the_first("mini@store", "the software", {"torch": "2"}, "one") == ""
+        assert unlike_the_first("mini@store", "the data set", {"fingerprint": "beef"}, "two") == (
+            "the data set on node two is not that on node one: fingerprint f00d -> beef"
+        )
     with connected(nodes.address), claimed("mini@store"):
         pass
 
@@ -146,7 +149,24 @@ def test_a_node_whose_data_are_not_those_of_the_others_gives_no_number(folder: P
     (folder / "sweep.yaml").write_text(text)
     done = command("run", "sweep.yaml", "--address", nodes.address, cwd=folder)
     assert done.returncode == 1
-    assert re.search(r"the data on node \S+ \(fingerprint \w+\) are not those on node", done.stdout)
+    assert re.search(r"the data set on node \S+ is not that on node \S+: fingerprint \w+ -> \w+", done.stdout)
+    assert [one.partition("(")[0] for one in outcomes(folder)] == ["failed", "measured"]
+
+
+def test_a_sweep_run_does_not_go_on_with_other_software_in_an_accelerators_own_interpreter(folder: Path) -> None:
+    """The driver's libraries stay as they were; those of `python:` are upgraded between two starts."""
+    packages = folder / "packages/pillow-99.0.dist-info"
+    wrapper(folder, f'exec env "PYTHONPATH=$(printenv PYTHONPATH):{packages.parent}" PYTHON "$@"')
+    (folder / "sweep.yaml").write_text(with_interpreter(ONE_CELL, folder))
+    assert command("run", "sweep.yaml", cwd=folder).returncode == 0
+    packages.mkdir(parents=True)
+    (packages / "METADATA").write_text("Metadata-Version: 2.1\nName: pillow\nVersion: 99.0\n")
+    (folder / "sweep.yaml").write_text(with_interpreter(ONE_CELL, folder).replace("repeats: 1", "repeats: 2"))
+    done = command("run", "sweep.yaml", cwd=folder)
+    assert done.returncode == 1
+    assert re.search(
+        r"the software that trains on cpu on node \S+ is not that on node \S+: pillow \S+ -> 99.0", done.stdout
+    )
     assert [one.partition("(")[0] for one in outcomes(folder)] == ["failed", "measured"]
 
 

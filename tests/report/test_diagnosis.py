@@ -183,6 +183,7 @@ def recorded(folder: Path, spec: SweepSpec, events: list[dict[str, Any]], outcom
     recorder.began(0)
     recorder.heard(0, {"phase": "training", "node": "here", "events": events})
     recorder.finished(0, outcome, "log")
+    recorder.drain()
     return read_results(tracking, spec.name)[0].records[0]
 
 
@@ -232,6 +233,7 @@ def test_what_is_measured_is_on_the_disk_as_soon_as_a_stop_is_asked_for(folder: 
     for index in range(2):
         recorder.began(index)
     recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
+    recorder.drain()
     recorder.save_under_way("the sweep was stopped")
     assert replay(tracking, experiment, spool) == Replayed(written=2)
     kinds = sorted(str(one.outcome.kind) for one in read_results(tracking, spec.name)[0].records)
@@ -256,6 +258,7 @@ def test_a_store_that_did_not_answer_is_left_alone_for_a_while(
     )
     for index in range(3):
         recorder.began(index)
+    recorder.drain()
     assert len(asked) == 1
 
 
@@ -271,8 +274,10 @@ def test_without_a_disk_the_store_is_asked_even_if_it_did_not_answer_just_before
     with monkeypatch.context() as away:
         away.setattr(Tracking, "start", lambda *_: (_ for _ in ()).throw(StoreUnavailable("gone")))
         recorder.began(0)
+        recorder.drain()
     recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
     recorder.finished(0, Outcome(Kind.MEASURED))
+    recorder.drain()
     assert recorder.unkept == []
     assert read_results(tracking, spec.name)[0].records[0].throughput == 50.0
 
@@ -287,6 +292,7 @@ def test_a_trial_that_begins_again_closes_the_attempt_that_was_lost(folder: Path
     recorder.began(0)
     recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
     recorder.finished(0, Outcome(Kind.MEASURED))
+    recorder.drain()
     runs = tracking.runs(experiment, "20261201-000000-0000")
     assert [run.status for run in runs] == ["FAILED", "FINISHED"]
     assert len(read_results(tracking, spec.name)[0].records) == 1
@@ -305,6 +311,7 @@ def test_an_attempt_that_is_lost_after_its_window_closed_is_measured_and_not_run
     recorder.began(0)
     assert recorder.ended[0].kind is Kind.MEASURED
     recorder.finished(0, Outcome(Kind.FAILED, "the second attempt is nobody's business"))
+    recorder.drain()
     (run,) = tracking.runs(experiment, "20261201-000000-0000")
     assert (run.tags["outcome"], run.metrics["train_samples_per_second"]) == ("measured", 50.0)
     assert "actor or node was lost" in run.tags["reason"]
