@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,17 @@ COMPUTE_SECONDS = 6.0
 COMPUTE_WARMUP_STEPS = 3
 FEWEST_STEPS = 10
 LOADER_SECONDS = 10.0
+NO_CEILING = (RuntimeError, ValueError, OSError, MemoryError)  # what costs the ceiling, and not the measurement
+
+
+class Loader(Protocol):
+    """What gives the batches of an epoch each time it is iterated over."""
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Begin an epoch."""
 
 
 class ResidentBatches:
@@ -59,10 +70,8 @@ def compute_window(
     batch_size = cell.training.per_device_train_batch_size
     batch = _on_device(data.batch([row % len(data) for row in range(batch_size)]), trainer.args.device)
     steps = COMPUTE_WARMUP_STEPS + _steps_for(COMPUTE_SECONDS, window)
-    # A trainer of its own, but no second optimizer beside the first: its state would double the memory in use.
     model, scratch = trainer.model, Path(trainer.args.output_dir)
-    trainer.optimizer = trainer.lr_scheduler = None
-    gc.collect()
+    let_go(trainer)
     meter = Meter(COMPUTE_WARMUP_STEPS, steps, settle)
     batches = ResidentBatches(batch, steps * cell.training.gradient_accumulation_steps)
     resident = trainer_for(backend, backend.arguments(cell, steps, scratch), meter, model, data, batches)
@@ -70,10 +79,28 @@ def compute_window(
     return meter.window()
 
 
+def let_go(trainer: Trainer) -> None:
+    """Give back the memory of a trainer that has trained, all but its model's: another is to train beside it.
+
+    Its optimizer's state and the buckets of its DDP are several times the size of the model.
+    """
+    trainer.optimizer = trainer.lr_scheduler = None
+    trainer.model_wrapped = trainer.model
+    handler = trainer.callback_handler
+    handler.optimizer = handler.lr_scheduler = handler.train_dataloader = None
+    trainer.accelerator.free_memory()
+    trainer.model.zero_grad(set_to_none=True)
+    gc.collect()
+
+
 def _steps_for(seconds: float, window: Window) -> int:
-    """Steps that fill about `seconds`, never more than the window had, unless that was very short."""
+    """Steps that fill about `seconds`, never more than the window had, unless that was very short.
+
+    The same for every rank: a rank that took one step more would wait for the others for ever.
+    """
     step_seconds = window.seconds / len(window.steps)
-    return max(FEWEST_STEPS, min(len(window.steps), math.ceil(seconds / step_seconds)))
+    own = max(FEWEST_STEPS, min(len(window.steps), math.ceil(seconds / step_seconds)))
+    return int(max(gather(own)))
 
 
 def _on_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
@@ -81,7 +108,7 @@ def _on_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
 
 
 def loader_rate(
-    batches: Iterator[dict[str, Any]],
+    loader: Loader,
     discard: int,
     synchronize: Callable[[], None],
     clock: Callable[[], float] = time.monotonic,
@@ -89,32 +116,78 @@ def loader_rate(
 ) -> float:
     """Samples a second that a fresh loader delivers to the device when nothing is computed.
 
+    Epoch follows epoch, as in training, until the time is full. A loader works ahead, but not beyond an epoch's end: so
+    the clock starts and stops at places of an epoch where as much is loaded ahead, and what is counted between the two
+    is what was loaded between them.
+
     Args:
-        batches: a fresh iterator over one epoch, whose batches arrive on the device.
+        loader: begins an epoch each time it is iterated over; its batches arrive on the device.
         discard: batches to throw away first: those that the queues hold before anybody asks.
-        seconds: how long to draw; an epoch that is over sooner ends it.
+        seconds: how long to draw, or a little longer: to the next such place.
 
     Raises:
-        RuntimeError: the epoch holds no batch beyond the discarded ones.
+        RuntimeError: an epoch holds no batch.
     """
+    drawn = _endless(loader)
     for _ in range(discard):
-        next(batches, None)
+        next(drawn)
+    start, _ = next(drawn)
     synchronize()
     started = clock()
     samples = 0
-    for batch in batches:
+    for place, batch in drawn:
         samples += len(batch["input_ids"])
-        if clock() - started >= seconds:
+        if clock() - started >= seconds and _as_far_ahead(start, place, discard, len(loader)):
             break
     synchronize()
-    if not samples:
-        raise RuntimeError(f"an epoch has no batch beyond the {discard} that are thrown away")
     return samples / (clock() - started)
 
 
-def sum_over_ranks(value: float) -> float:
-    """A figure of every rank, added up."""
-    return math.fsum(gather(value))
+def _endless(loader: Loader) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Batches of epoch after epoch, each with its place in its epoch."""
+    while True:
+        place = -1
+        for place, batch in enumerate(loader):
+            yield place, batch
+        if place < 0:
+            raise RuntimeError("an epoch of the loader holds no batch")
+
+
+def _as_far_ahead(start: int, place: int, ahead: int, length: int) -> bool:
+    """Whether at `place` of an epoch as much is loaded ahead as at `start`: the same one, or both far from its ends."""
+    return place == start or all(ahead <= one < length - ahead for one in (start, place))
+
+
+def independent(loader: Any) -> Any:
+    """A loader of accelerate's that begins its epochs without a word to the other ranks, which may begin fewer."""
+    if hasattr(loader, "rng_types"):
+        loader.rng_types = None
+    return loader
+
+
+def of_all_ranks(measure: Callable[[], float]) -> float:
+    """A figure of every rank, added up.
+
+    Every rank hears of every other, whether its measurement failed or not, so that none waits for one that gave up.
+
+    Raises:
+        RuntimeError: the measurement failed on a rank.
+    """
+    value, reason = 0.0, ""
+    try:
+        value = measure()
+    except NO_CEILING as error:
+        reason = reason_of(error)
+    found = gather((value, reason))
+    failed = [f"rank {rank}: {words}" if len(found) > 1 else words for rank, (_, words) in enumerate(found) if words]
+    if failed:
+        raise RuntimeError(failed[0])
+    return math.fsum(one for one, _ in found)
+
+
+def reason_of(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def gather(value: Any) -> Sequence[Any]:

@@ -17,7 +17,15 @@ from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.training.backends.choice import backend_for
 from bridgetower_ray.training.backends.contract import Backend
-from bridgetower_ray.training.ceilings import compute_window, gather, loader_rate, sum_over_ranks
+from bridgetower_ray.training.ceilings import (
+    NO_CEILING,
+    compute_window,
+    gather,
+    independent,
+    loader_rate,
+    of_all_ranks,
+    reason_of,
+)
 from bridgetower_ray.training.environment import describe_environment
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
@@ -78,39 +86,48 @@ def run_rank(job: Job, events: Events) -> None:
         events.emit("measured", **measured, **summarise(window, samples, backend), train_loss=outcome.training_loss)
         if cell.measure.ceilings:
             events.emit("phase", phase="ceilings")
-            events.emit("ceilings", **_ceilings(trainer, backend, cell, data, window, samples / window.seconds))
+            _emit_ceilings(events, trainer, backend, cell, data, window, samples / window.seconds)
 
 
-def _ceilings(
+def _emit_ceilings(
+    events: Events,
     trainer: transformers.Trainer,
     backend: Backend,
     cell: Cell,
     data: Samples,
     window: Window,
     throughput: float,
-) -> dict[str, Any]:
-    """Both ceilings in samples/s; one that fails is absent, with its reason, and takes nothing from the measurement."""
-    found: dict[str, Any] = {}
-    discard = cell.prefetched_batches + 1
+) -> None:
+    """Both ceilings in samples/s, each as soon as it is known; one that fails is absent, with its reason.
+
+    Nothing is taken from the measurement, which has been said. Compute comes last: a rank that fails in the middle of
+    a step ends the trial, for the others wait for it.
+    """
     settle = Edges(backend).settle
 
     def loader_ceiling() -> float:
         settle()
-        return loader_rate(iter(trainer.get_train_dataloader()), discard, backend.synchronize)
+        loader = independent(trainer.get_train_dataloader())
+        return loader_rate(loader, cell.prefetched_batches + 1, backend.synchronize)
 
-    def compute_ceiling() -> float:
+    found: dict[str, Any] = {}
+    try:
+        found["loader_ceiling_samples_per_second"] = of_all_ranks(loader_ceiling)
+    except NO_CEILING as error:
+        found["loader_ceiling_failed"] = str(error)
+    events.emit("ceilings", **found)
+    try:
         alone = compute_window(trainer, backend, cell, data, window, settle)
-        return sum(step.samples for step in alone.steps) / alone.seconds
-
-    for name, measure in (("loader", loader_ceiling), ("compute", compute_ceiling)):
-        try:
-            found[f"{name}_ceiling_samples_per_second"] = sum_over_ranks(measure())
-        except (RuntimeError, ValueError, OSError, MemoryError) as error:
-            found[f"{name}_ceiling_failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
-    compute = found.get("compute_ceiling_samples_per_second")
-    if backend.asynchronous and compute:
-        found["data_wait_fraction"] = max(0.0, 1 - throughput / compute)
-    return found
+    except NO_CEILING as error:
+        if trainer.args.world_size > 1:
+            raise
+        found["compute_ceiling_failed"] = reason_of(error)
+    else:
+        compute = of_all_ranks(lambda: sum(step.samples for step in alone.steps) / alone.seconds)
+        found["compute_ceiling_samples_per_second"] = compute
+        if backend.asynchronous:
+            found["data_wait_fraction"] = max(0.0, 1 - throughput / compute)
+    events.emit("ceilings", **found)
 
 
 class Edges:

@@ -4,12 +4,11 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from bridgetower_ray.cluster.progress import PlainView
 from bridgetower_ray.doctor.neighbours import HostUse, host_use, neighbours
@@ -25,7 +24,6 @@ from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec
-from bridgetower_ray.training.ceilings import loader_rate
 from tests.conftest import MINI
 from tests.records import experiment_of, run_of, sweep_run_of
 
@@ -148,28 +146,6 @@ print(json.dumps([after.trial - before.trial, neighbours(before, after).foreign_
 
 def test_this_process_is_in_its_own_trial() -> None:
     assert all(pid != os.getpid() for pid, _ in host_use().others)
-
-
-def batches(count: int) -> Iterator[dict[str, Any]]:
-    return ({"input_ids": torch.zeros(4, 1)} for _ in range(count))
-
-
-def test_the_loaders_rate_leaves_out_what_the_queues_held() -> None:
-    now = iter([0.0, *(float(tick) for tick in range(1, 20))])
-    synchronized: list[int] = []
-    rate = loader_rate(batches(13), 3, lambda: synchronized.append(1), clock=lambda: next(now), seconds=100)
-    assert rate == pytest.approx(10 * 4 / 11)
-    assert len(synchronized) == 2
-
-
-def test_the_loaders_rate_stops_after_its_time() -> None:
-    now = iter(float(tick) for tick in range(20))
-    assert loader_rate(batches(1000), 0, lambda: None, clock=lambda: next(now), seconds=5) == pytest.approx(5 * 4 / 6)
-
-
-def test_an_epoch_that_is_all_queue_gives_no_rate() -> None:
-    with pytest.raises(RuntimeError, match="no batch beyond the 5"):
-        loader_rate(batches(5), 5, lambda: None)
 
 
 def recorded(folder: Path, spec: SweepSpec, events: list[dict[str, Any]], outcome: Outcome) -> Any:

@@ -101,20 +101,9 @@ def test_ceilings_come_after_the_measurement_and_are_rates_of_the_same_kind(tmp_
     done = train(write_job(plan_of(text).trials[0], tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stdout.index('"measured"') < done.stdout.index('"ceilings"')
-    (ceilings,) = events_of(done.stdout)["ceilings"]
+    ceilings = events_of(done.stdout)["ceilings"][-1]
     assert ceilings["compute_ceiling_samples_per_second"] > 0
     assert ceilings["loader_ceiling_samples_per_second"] > 0
-
-
-def test_a_loader_ceiling_that_cannot_be_had_is_absent_and_says_why(tmp_path: Path, plan_of: PlanOf) -> None:
-    text = MINI.replace("ceilings: false", "ceilings: true").replace("max_train_samples: 24", "max_train_samples: 8")
-    done = train(
-        write_job(plan_of(text.replace("[0, 1]", "[1]").replace("workers: 0}", "workers: 1}")).trials[0], tmp_path)
-    )
-    (ceilings,) = events_of(done.stdout)["ceilings"]
-    assert "no batch beyond the 3" in ceilings["loader_ceiling_failed"]
-    assert "loader_ceiling_samples_per_second" not in ceilings
-    assert ceilings["compute_ceiling_samples_per_second"] > 0
 
 
 def test_two_ranks_train_together_and_count_their_samples_together(tmp_path: Path, plan_of: PlanOf) -> None:
@@ -126,7 +115,7 @@ def test_two_ranks_train_together_and_count_their_samples_together(tmp_path: Pat
     assert str(group.outcome) == "measured", group.log()
     measured = next(event for event in events if event["event"] == "measured")
     assert (measured["window_steps"], measured["window_samples"]) == (3, 3 * 2 * 4)
-    ceilings = next(event for event in events if event["event"] == "ceilings")
+    ceilings = [event for event in events if event["event"] == "ceilings"][-1]
     assert ceilings["compute_ceiling_samples_per_second"] > 0
     assert ceilings["loader_ceiling_samples_per_second"] > 0
 
