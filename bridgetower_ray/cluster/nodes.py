@@ -25,9 +25,19 @@ def inventory() -> Inventory:
 
 
 def _startable() -> list[dict[str, float]]:
-    config = ray._private.state.state.get_cluster_config()
+    config = _autoscaler_config()
     groups = config.node_group_configs if config is not None else ()
-    return [dict(group.resources) for group in groups for _ in range(group.max_count)]
+    return [dict(group.resources) for group in groups for _ in range(_most(group.max_count))]
+
+
+def _most(max_count: int) -> int:
+    """Nodes of a group; -1 is Ray's word for any number."""
+    return max(1, max_count) if max_count else 0
+
+
+def _autoscaler_config() -> Any:
+    """What the autoscaler reported of itself, None where there is none. Ray has no public way to ask."""
+    return ray._private.state.state.get_cluster_config()
 
 
 def ask_every_node(question: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import os
 import queue
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bridgetower_ray.cluster.rendezvous import RendezvousPort
 from bridgetower_ray.doctor.software import interpreter_environment
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.training.events import EVENTS_FD
@@ -27,6 +27,8 @@ LONGEST_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")  # a UNIX socket'
 LAST_WORDS_SECONDS = 1.0  # for what a rank said before it ended to come through its pipe
 LEAVE_SECONDS = 5.0  # for ranks that have said all to end by themselves
 LOG_TAIL_BYTES = 200_000
+LOG_MOST_BYTES = 20 * LOG_TAIL_BYTES
+WORKER_KILLED = re.compile(r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)")
 EXCEPTION_LINE = re.compile(r"^[\w.]+(Error|Exception|Interrupt|Exit|Warning)\b.*")
 
 
@@ -58,11 +60,13 @@ class ProcessGroup:
         self._oom_kills = _kernel_oom_kills()
         self._started = time.monotonic()
         self.outcome: Outcome | None = None
-        master_port = _free_port()
+        self._port: RendezvousPort | None = None
         inherited = {**os.environ, "PATH": _search_path(command[0]), **_temporary_files_in(folder)}
         try:
+            self._port = RendezvousPort() if ranks > 1 else None
             for rank in range(ranks):
-                environment = rank_environment(inherited, rank, ranks, master_port, threads_per_rank)
+                port = self._port.number if self._port else 0
+                environment = rank_environment(inherited, rank, ranks, port, threads_per_rank)
                 self._start(command, rank, environment)
         except OSError as error:
             self.whole_node = True
@@ -72,7 +76,8 @@ class ProcessGroup:
         read_end, write_end = os.pipe()
         reader = threading.Thread(target=self._read, args=(rank, read_end), daemon=True)
         try:
-            with self._log_file(rank).open("wb") as log:
+            self._log_file(rank).write_bytes(b"")
+            with self._log_file(rank).open("ab") as log:  # to the end of what `_cut_logs` leaves
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -108,6 +113,7 @@ class ProcessGroup:
         while True:
             self._take(events)
             if self.outcome is None:
+                self._cut_logs()
                 self._look(events)
             if self.outcome is not None:
                 self._take(events)
@@ -129,6 +135,16 @@ class ProcessGroup:
                 self._failures.append((rank, Outcome(Kind(event["kind"]), str(event["reason"]))))
             else:
                 events.append(event)
+
+    def _cut_logs(self) -> None:
+        """Leave of an output that grows without end what is kept of it anyway."""
+        for rank in range(len(self._processes)):
+            file = self._log_file(rank)
+            if file.stat().st_size > LOG_MOST_BYTES:
+                tail = self._tail(rank).encode()
+                os.truncate(file, 0)
+                with file.open("ab") as log:
+                    log.write(tail)
 
     def _look(self, events: list[dict[str, Any]]) -> None:
         """Set the outcome if the group has ended, or must be; what was said meanwhile goes to `events`."""
@@ -155,9 +171,12 @@ class ProcessGroup:
         """What a rank said of its end; failing that, what its exit status and its log say."""
         self._kill()
         self._take(events)
+        short_of_memory = _kernel_oom_kills() > self._oom_kills
         if self._failures:
-            return self._failures[0][1]
-        if status == -signal.SIGKILL and _kernel_oom_kills() > self._oom_kills:
+            said = self._failures[0][1]
+            killed = short_of_memory and WORKER_KILLED.search(said.reason)
+            return Outcome(Kind.OUT_OF_MEMORY, f"the host ran out of memory: {said.reason}") if killed else said
+        if status == -signal.SIGKILL and short_of_memory:
             return Outcome(Kind.OUT_OF_MEMORY, f"rank {rank} was killed: the host ran out of memory")
         if status < 0:
             return Outcome(Kind.FAILED, f"rank {rank} was killed by {signal.Signals(-status).name}")
@@ -165,6 +184,8 @@ class ProcessGroup:
 
     def _end(self, outcome: Outcome) -> None:
         self._kill()
+        if self._port is not None:
+            self._port.let_go()
         self.outcome = outcome
 
     def stop(self, reason: str) -> None:
@@ -258,9 +279,3 @@ def _kernel_oom_kills() -> int:
     except OSError:
         return 0
     return int(counters[counters.index("oom_kill") + 1]) if "oom_kill" in counters else 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -47,6 +47,7 @@ class TrialActor(tune.Trainable):
         self._folder = own_folder()
         self._group: ProcessGroup | None = None
         self._said_prepared: Any = None
+        self._phase = "starting"
         ready = self._ready.get(_preparation(self._job))
         self._job = self._job if ready is None else self._job.model_copy(update={"prepared": ready})
         self._preparing = ready is None
@@ -68,15 +69,30 @@ class TrialActor(tune.Trainable):
             self._group = self._start()
         events = self._group.wait(REPORT_SECONDS)
         for event in events:
+            self._phase = event.get("phase", self._phase)
             self._said_prepared = event if event["event"] == "prepared" else self._said_prepared
         outcome = self._group.outcome
         if outcome is None:
             return self._report(events)
-        if self._preparing and outcome.kind is Kind.MEASURED:
-            return self._report([], self._take_prepared())
+        if self._preparing:
+            return self._report([] if outcome.kind is Kind.MEASURED else events, self._prepared(outcome))
         if self._group.whole_node:
-            self._refused[_preparation(self._job) if self._preparing else _kind(self._job)] = outcome.reason
+            self._refused[_kind(self._job)] = outcome.reason
         return self._report(events, outcome)
+
+    def _prepared(self, outcome: Outcome) -> Outcome | None:
+        """What the end of the preparation is for the trial: None if it goes on."""
+        if outcome.kind is Kind.TIMED_OUT:
+            outcome = Outcome(Kind.TIMED_OUT, f"the preparation was {outcome.reason}; last: {self._phase}")
+        final = self._take_prepared() if outcome.kind is Kind.MEASURED else outcome
+        if final is not None and self._is_the_nodes(final):
+            self._refused[_preparation(self._job)] = final.reason
+        return final
+
+    def _is_the_nodes(self, outcome: Outcome) -> bool:
+        """Whether any other trial that needs this preparation would end in the same way."""
+        said_all = self._said_prepared is not None
+        return outcome.kind is Kind.TIMED_OUT or said_all or (self._group is not None and self._group.whole_node)
 
     def _refusal(self) -> str:
         """Why this trial cannot run here; empty if that is not known."""
@@ -90,7 +106,7 @@ class TrialActor(tune.Trainable):
         return ""
 
     def _start(self) -> ProcessGroup:
-        cell = self._job.trial.cell
+        cell, measure = self._job.trial.cell, self._job.trial.cell.measure
         file = self._folder / "trial.json"
         file.write_text(self._job.model_dump_json())
         module = PREPARE if self._preparing else self._worker
@@ -99,7 +115,7 @@ class TrialActor(tune.Trainable):
             ranks=1 if self._preparing else cell.devices,
             folder=self._folder,
             threads_per_rank=cell.training.cpu_threads_per_rank,
-            timeout_seconds=None if self._preparing else cell.measure.timeout_minutes * 60,
+            timeout_seconds=60 * (measure.preparation_minutes if self._preparing else measure.timeout_minutes),
         )
 
     def _take_prepared(self) -> Outcome | None:
@@ -110,7 +126,6 @@ class TrialActor(tune.Trainable):
         alike = must_be_alike(self._job.trial.cell.accelerator.name, ready.fingerprint, self._said_prepared["software"])
         for what, value in alike.items() if self._claim else ():
             if reason := unlike_the_first(self._claim, what, value, _node()):
-                self._refused[_preparation(self._job)] = reason
                 return Outcome(Kind.FAILED, reason)
         self._ready[_preparation(self._job)] = ready
         self._job = self._job.model_copy(update={"prepared": ready})

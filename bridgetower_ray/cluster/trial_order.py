@@ -12,7 +12,7 @@ from ray.tune.search import Searcher
 
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.plan import Inventory
-from bridgetower_ray.training.job import Job
+from bridgetower_ray.training.job import Driver, Job
 
 SPARE = 2  # trials of a kind that wait beyond those that its nodes hold, for nodes that are still to come
 
@@ -23,6 +23,7 @@ class TrialOrder(Searcher):  # type: ignore[misc]
     def __init__(self, trials: Sequence[Trial], nodes: Inventory, base_folder: str, how: Mapping[str, Any]) -> None:
         super().__init__()
         self._trials, self._base_folder, self._how = trials, base_folder, dict(how)
+        self._driver = Driver.this_process()
         self._queues: dict[str, deque[int]] = {}
         for index, trial in enumerate(trials):
             self._queues.setdefault(_kind(trial), deque()).append(index)
@@ -43,7 +44,7 @@ class TrialOrder(Searcher):  # type: ignore[misc]
         self._queues[_kind(trial)].popleft()
         self._waiting[_kind(trial)] += 1
         self._handed.add(index)
-        job = Job(trial=trial, base_folder=self._base_folder).model_dump_json()
+        job = Job(trial=trial, base_folder=self._base_folder, driver=self._driver).model_dump_json()
         return {"trial": {"index": index, "job": job, "resources": dict(trial.resources), **self._how}}
 
     def began(self, index: int) -> None:

@@ -42,7 +42,7 @@ def image_cache(
         UsageError: the images would take more than the limit.
     """
     name = f"images-v{RESIZE_VERSION}-{fingerprint}-{image_size}"
-    return cached_folder(name, lambda folder: _build(folder, table, image_size, limit_gib, progress))
+    return cached_folder(name, lambda folder: _build(folder, table, image_size, limit_gib, progress), progress)
 
 
 def _build(

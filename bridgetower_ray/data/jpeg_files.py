@@ -37,7 +37,7 @@ def jpeg_files(table: "datasets.Dataset", fingerprint: str, progress: Callable[[
         progress: is told how far the writing is.
     """
     name = f"jpegs-v{EXPORT_VERSION}-{fingerprint}"
-    return cached_folder(name, lambda folder: _export(folder, table, progress))
+    return cached_folder(name, lambda folder: _export(folder, table, progress), progress)
 
 
 def _export(folder: Path, table: "datasets.Dataset", progress: Callable[[str], None]) -> None:

@@ -2,56 +2,76 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from bridgetower_ray.doctor.hardware import ask_tool
+from bridgetower_ray.doctor.own_services import Process, own_services
 
-OWN_MARKS = ("raylet", "gcs_server", "ray::", "/ray/", "mlflow", "-m bridgetower_ray", "bin/bridgetower-ray")
 NAMED = 3
 SMALLEST_CORES = 0.05  # a process below this is not worth a name
 
 
 @dataclass(frozen=True)
 class HostUse:
-    """CPU seconds used so far: by the whole host, by this trial, by each other process (pid and name); read `at`."""
+    """CPU seconds used so far: by the whole host, by this trial, by each other process (pid and name); read `at`.
+
+    `own` are the sweep's own services, `others` are strangers.
+    """
 
     at: float
     host: float
     trial: float
+    own: Mapping[tuple[int, str], float]
     others: Mapping[tuple[int, str], float]
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Mean cores in use by others: by strangers, by this product's own Ray and MLflow; the busiest strangers."""
+    """Mean cores in use by others: by strangers, by this sweep's own Ray and driver; the busiest strangers."""
 
     foreign_cores: float
     own_services_cores: float
     busiest: tuple[str, ...]
 
 
-def host_use() -> HostUse:
+def host_use(driver: tuple[int, float] | None = None) -> HostUse:
     """Read the counters; a few milliseconds, so call it outside the window.
 
     Busy time is user, nice, system, irq and softirq: neither waiting for a disk nor time that a hypervisor took.
     The trial is this process group, with the children it has reaped.
+
+    Args:
+        driver: pid and start of the sweep's driver, if it runs on this host.
     """
     times = psutil.cpu_times()
     group = os.getpgrp()
-    trial, others = 0.0, {}
-    for process in psutil.process_iter(["pid", "name", "cpu_times", "cmdline"]):
-        used = process.info["cpu_times"]
-        if used is None:
-            continue
-        if _process_group(process.info["pid"]) == group:
-            trial += used.user + used.system + used.children_user + used.children_system
-        else:
-            others[process.info["pid"], _name(process.info)] = used.user + used.system
-    return HostUse(time.monotonic(), times.user + times.nice + times.system + times.irq + times.softirq, trial, others)
+    processes = {one.pid: one for one in _processes(group)}
+    own = own_services(processes, os.getpid(), driver)
+    rest = {(one.pid, one.name): one for one in processes.values() if one.group != group}
+    return HostUse(
+        at=time.monotonic(),
+        host=times.user + times.nice + times.system + times.irq + times.softirq,
+        trial=sum(one.seconds for one in processes.values() if one.group == group),
+        own={key: one.seconds for key, one in rest.items() if one.pid in own},
+        others={key: one.seconds for key, one in rest.items() if one.pid not in own},
+    )
+
+
+def _processes(group: int) -> Iterator[Process]:
+    """Those whose CPU time can be read; a member of the trial's group with that of the children it has reaped."""
+    for process in psutil.process_iter(["pid", "ppid", "name", "cpu_times", "cmdline", "create_time"]):
+        info = process.info
+        used = info["cpu_times"]
+        if used is not None:
+            its_group = _process_group(info["pid"])
+            reaped = used.children_user + used.children_system if its_group == group else 0.0
+            line = " ".join(info["cmdline"] or [])
+            seconds = used.user + used.system + reaped
+            yield Process(info["pid"], info["ppid"], its_group, info["create_time"], info["name"], line, seconds)
 
 
 def _process_group(pid: int) -> int | None:
@@ -61,24 +81,16 @@ def _process_group(pid: int) -> int | None:
         return None
 
 
-def _name(info: Mapping[str, object]) -> str:
-    """A process's name; with a mark in front if it is a part of this product's own services."""
-    line = " ".join(info["cmdline"] or []) if isinstance(info["cmdline"], list) else ""
-    own = any(mark in line for mark in OWN_MARKS)
-    return f"{'own:' if own else ''}{info['name']}"
-
-
 def neighbours(before: HostUse, after: HostUse) -> Neighbours:
     """What others used between two readings.
 
     Processes that began and ended in between are in the foreign share: the host's counters know them.
     """
     seconds = after.at - before.at
-    used = {key: value - before.others.get(key, 0.0) for key, value in after.others.items()}
-    own = sum(value for (_, name), value in used.items() if name.startswith("own:"))
+    own = sum(value - before.own.get(key, 0.0) for key, value in after.own.items())
     foreign = max(0.0, (after.host - before.host) - (after.trial - before.trial) - own)
-    strangers = {key: value / seconds for key, value in used.items() if not key[1].startswith("own:")}
-    busiest = sorted(strangers.items(), key=lambda one: -one[1])[:NAMED]
+    used = {key: (value - before.others.get(key, 0.0)) / seconds for key, value in after.others.items()}
+    busiest = sorted(used.items(), key=lambda one: -one[1])[:NAMED]
     return Neighbours(
         foreign / seconds,
         own / seconds,

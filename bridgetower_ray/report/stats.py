@@ -1,8 +1,10 @@
 """Repeats -> means, ratios, intervals."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 CONFIDENCE = 0.95
 MOST_REPEATS = 100  # beyond this, "more repeats" is no advice
@@ -42,47 +44,38 @@ def ratio_of_means(numerator: Sequence[float], denominator: Sequence[float], con
     Args:
         numerator, denominator: one value a repeat, all positive.
     """
-    from scipy import stats
-
     value = geometric_mean(numerator) / geometric_mean(denominator)
     if min(len(numerator), len(denominator)) < 2:
         return Ratio(value, None, None)
-    logs = [[math.log(one) for one in arm] for arm in (numerator, denominator)]
-    error, freedom = _welch(logs[0], logs[1])
-    if error == 0:
+    if _without_spread(numerator, denominator):
         return Ratio(value, value, value)
-    margin = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
-    return Ratio(value, value * math.exp(-margin), value * math.exp(margin))
+    interval = _welch(numerator, denominator).confidence_interval(confidence)
+    return Ratio(value, math.exp(interval.low), math.exp(interval.high))
 
 
 def p_value_of_no_change(numerator: Sequence[float], denominator: Sequence[float]) -> float | None:
     """Welch's two-sided p value of equal geometric means; None where an arm has a single repeat."""
-    from scipy import stats
-
     if min(len(numerator), len(denominator)) < 2:
         return None
-    logs = [[math.log(one) for one in arm] for arm in (numerator, denominator)]
-    error, freedom = _welch(logs[0], logs[1])
-    difference = abs(sum(logs[0]) / len(logs[0]) - sum(logs[1]) / len(logs[1]))
-    if error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return float(2 * stats.t.sf(difference / error, freedom))
+    if _without_spread(numerator, denominator):
+        return 1.0 if numerator[0] == denominator[0] else 0.0
+    return float(_welch(numerator, denominator).pvalue)
 
 
-def _variance(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+def _welch(numerator: Sequence[float], denominator: Sequence[float]) -> Any:
+    """scipy's result of the test on the logarithms."""
+    from scipy import stats
+
+    return stats.ttest_ind(_logs(numerator), _logs(denominator), equal_var=False)
 
 
-def _welch(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """Standard error of the difference of means, and its degrees of freedom."""
-    parts = [_variance(arm) / len(arm) for arm in (one, other)]
-    total = sum(parts)
-    if total == 0:
-        return 0.0, 1.0
-    return math.sqrt(total), total**2 / sum(
-        part**2 / (len(arm) - 1) for part, arm in zip(parts, (one, other), strict=True)
-    )
+def _without_spread(*arms: Sequence[float]) -> bool:
+    """Whether each arm has one value only: no error to divide by."""
+    return all(len(set(arm)) == 1 for arm in arms)
+
+
+def _logs(values: Sequence[float]) -> list[float]:
+    return [math.log(value) for value in values]
 
 
 def repeats_needed(numerator: Sequence[float], denominator: Sequence[float]) -> int | None:
@@ -94,9 +87,8 @@ def repeats_needed(numerator: Sequence[float], denominator: Sequence[float]) -> 
 
     if min(len(numerator), len(denominator)) < 2:
         return None
-    logs = [[math.log(one) for one in arm] for arm in (numerator, denominator)]
-    difference = abs(sum(logs[0]) / len(logs[0]) - sum(logs[1]) / len(logs[1]))
-    variance = _variance(logs[0]) + _variance(logs[1])
+    difference = abs(math.log(geometric_mean(numerator) / geometric_mean(denominator)))
+    variance = statistics.variance(_logs(numerator)) + statistics.variance(_logs(denominator))
     for repeats in range(max(len(numerator), len(denominator)) + 1, MOST_REPEATS + 1):
         margin = float(stats.t.ppf(0.5 + CONFIDENCE / 2, 2 * (repeats - 1))) * math.sqrt(variance / repeats)
         if margin < difference:
@@ -110,7 +102,7 @@ def interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
 
     if len(values) < 2:
         return None
-    logs = [math.log(value) for value in values]
-    margin = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(logs) - 1)) * math.sqrt(_variance(logs) / len(logs))
-    mean = geometric_mean(values)
-    return mean * math.exp(-margin), mean * math.exp(margin)
+    if _without_spread(values):
+        return values[0], values[0]
+    interval = stats.ttest_1samp(_logs(values), 0.0).confidence_interval(CONFIDENCE)
+    return math.exp(interval.low), math.exp(interval.high)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+LONGEST_REASON = 500
+
 
 class Kind(StrEnum):
     """`runnable` is a plan's word and `running` a live trial's; the others are final."""
@@ -24,10 +26,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """An outcome with its reason; `reason` is empty where the kind says all."""
+    """An outcome with its reason, cut to what can be read; `reason` is empty where the kind says all."""
 
     kind: Kind
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.reason) > LONGEST_REASON:
+            object.__setattr__(self, "reason", f"{self.reason[:LONGEST_REASON]}…")
 
     def __str__(self) -> str:
         return f"{self.kind}({self.reason})" if self.reason else str(self.kind)

@@ -79,6 +79,9 @@ class MeasureSettings(Strict):
     repeats: Positive = 3
     ceilings: bool = True
     timeout_minutes: Annotated[float, Field(gt=0)] = 30.0
+    preparation_minutes: Annotated[float, Field(gt=0)] = Field(
+        120.0, description="how long a node may take to have data, images and checkpoint ready"
+    )
 
 
 class AcceleratorSettings(Strict):

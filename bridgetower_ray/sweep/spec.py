@@ -4,7 +4,8 @@ import difflib
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -15,7 +16,7 @@ from pydantic import (
 )
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.sweep.accelerators import ACCELERATORS, Accelerator, variant
+from bridgetower_ray.sweep.accelerators import ACCELERATORS, MARKER_PREFIX, NODE_RESOURCE, Accelerator, variant
 from bridgetower_ray.sweep.file import Location, SweepFile, read_sweep_file
 from bridgetower_ray.sweep.settings import (
     HPU_SETTINGS,
@@ -34,9 +35,11 @@ from bridgetower_ray.sweep.settings import (
 
 
 def _axis(name: str) -> Any:
-    """The field of an axis: one or more values of what the training setting of that name may be."""
+    """The field of an axis: one or more values of what the training setting of that name may be, but not `null`."""
     field = TrainingSettings.model_fields[name]
-    value_type: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    types = [one for one in get_args(field.annotation) if one is not NoneType]
+    a_value: Any = types[0] if NoneType in get_args(field.annotation) and len(types) == 1 else field.annotation
+    value_type: Any = Annotated[a_value, *field.metadata] if field.metadata else a_value
     return (Annotated[tuple[value_type, ...], Field(min_length=1)] | None, None)
 
 
@@ -137,6 +140,8 @@ def _check_model(spec: SweepSpec) -> None:
 
 def _check_accelerators(spec: SweepSpec) -> None:
     for name, settings in spec.accelerators.items():
+        if MARKER_PREFIX + name == NODE_RESOURCE:
+            raise _Misfit(("accelerators", name), f"{name} is what a whole node is counted by; name it otherwise")
         if settings.like is not None and settings.like not in ACCELERATORS:
             raise _Misfit(("accelerators", name, "like"), _unknown("accelerator", settings.like, ACCELERATORS))
         if settings.like is not None and name in ACCELERATORS:
@@ -251,7 +256,7 @@ def _sentence(first: Any, where: str, location: Location) -> str:
 
 
 def _found(error: Any) -> str:
-    text = repr(error["input"])
+    text = "null" if error["input"] is None else repr(error["input"])
     return text if len(text) <= FOUND_LENGTH else f"{text[:FOUND_LENGTH]}…"
 
 

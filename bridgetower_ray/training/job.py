@@ -1,6 +1,9 @@
 """What a rank is told: the trial, and what the node has ready for it."""
 
+import socket
 from pathlib import Path
+
+import psutil
 
 from bridgetower_ray.data.preparation import Prepared
 from bridgetower_ray.errors import UsageError
@@ -8,16 +11,36 @@ from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.settings import Strict
 
 
+class Driver(Strict):
+    """The process that runs a sweep: its host, its pid, and when it began, in seconds since the epoch."""
+
+    host: str
+    pid: int
+    began: float
+
+    @classmethod
+    def this_process(cls) -> "Driver":
+        """The one that asks."""
+        own = psutil.Process()
+        return cls(host=socket.gethostname(), pid=own.pid, began=own.create_time())
+
+    @property
+    def here(self) -> tuple[int, float] | None:
+        """Pid and start, if it runs on this host."""
+        return (self.pid, self.began) if self.host == socket.gethostname() else None
+
+
 class Job(Strict):
     """The content of TRIAL.json.
 
     `base_folder` is where relative paths of the sweep start; `prepared` is None where nobody has prepared
-    the node: then the rank does it itself.
+    the node: then the rank does it itself. `driver` is the process that runs the sweep, None by hand.
     """
 
     trial: Trial
     base_folder: str
     prepared: Prepared | None = None
+    driver: Driver | None = None
 
     @classmethod
     def read(cls, path: Path) -> "Job":

@@ -56,7 +56,7 @@ def run_rank(job: Job, events: Events) -> None:
     prepared = job.prepared or prepare(cell, Path(job.base_folder))
     backend = backend_for(cell)
     total_steps = _total_steps(cell, prepared.rows)
-    edges = Edges(backend, watch=not job.trial.rehearsal)
+    edges = Edges(backend, watch=not job.trial.rehearsal, driver=job.driver.here if job.driver else None)
     sink = ProgressSink(events, total_steps)
     meter = Meter(cell.warmup_steps, total_steps, edges.settle, sink=sink, opens=edges.opens)
     with tempfile.TemporaryDirectory(prefix="bridgetower-ray-") as scratch:
@@ -133,8 +133,8 @@ def _emit_ceilings(
 class Edges:
     """What is done at the two edges of the window: bring all to rest, and read who else uses the host."""
 
-    def __init__(self, backend: Backend, watch: bool = False) -> None:
-        self._backend, self._watch = backend, watch
+    def __init__(self, backend: Backend, watch: bool = False, driver: tuple[int, float] | None = None) -> None:
+        self._backend, self._watch, self._driver = backend, watch, driver
         self._before: HostUse | None = None
         self._compiled: list[int | None] = []
 
@@ -153,13 +153,13 @@ class Edges:
     def opens(self) -> None:
         """Just before the window's first reading of the clock; one rank looks for all."""
         if self._watch and os.environ.get("RANK", "0") == "0":
-            self._before = host_use()
+            self._before = host_use(self._driver)
 
     def neighbours(self) -> dict[str, Any]:
         """What others used of the host while the window was open; call it right after."""
         if self._before is None:
             return {}
-        found = neighbours(self._before, host_use())
+        found = neighbours(self._before, host_use(self._driver))
         return {
             "foreign_cpu_cores": found.foreign_cores,
             "own_services_cpu_cores": found.own_services_cores,

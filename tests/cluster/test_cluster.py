@@ -8,8 +8,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+import ray
 import yaml
+from ray.core.generated import autoscaler_pb2
 
+from bridgetower_ray.cluster.connection import simulated
+from bridgetower_ray.cluster.nodes import _autoscaler_config
 from bridgetower_ray.doctor.hardware import gaudi_name, gpu_name, local_resources
 from bridgetower_ray.doctor.judgement import GIB, shared_memory_need
 from bridgetower_ray.sweep.plan import make_plan
@@ -191,3 +195,16 @@ def test_the_kuberay_nodes_have_shared_memory_and_gaudi_its_huge_pages() -> None
         assert volume["emptyDir"]["medium"] == "Memory"
         assert int(volume["emptyDir"]["sizeLimit"].removesuffix("Gi")) * GIB > need
         assert ("hugepages-2Mi" in pod["containers"][0]["resources"]["limits"]) == (name == "gaudi2")
+
+
+def test_ray_still_says_what_its_autoscaler_may_start() -> None:
+    """A private interface: the version that takes it away turns this red."""
+    try:
+        with simulated([{"CPU": 1.0}]):
+            assert _autoscaler_config() is None
+        fields = autoscaler_pb2.ClusterConfig.DESCRIPTOR.fields_by_name
+        group = autoscaler_pb2.NodeGroupConfig.DESCRIPTOR.fields_by_name
+    except AttributeError as error:
+        pytest.fail(f"ray {ray.__version__} has another interface than 2.60: {error}")
+    assert "node_group_configs" in fields, f"ray {ray.__version__}"
+    assert {"resources", "max_count"} <= set(group), f"ray {ray.__version__}"

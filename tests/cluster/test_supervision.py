@@ -1,5 +1,6 @@
 """Process groups: real processes, killed for real."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bridgetower_ray.cluster import supervision
+from bridgetower_ray.cluster import rendezvous, supervision
+from bridgetower_ray.cluster.rendezvous import RendezvousPort
 from bridgetower_ray.cluster.supervision import ProcessGroup, rank_environment
-from bridgetower_ray.sweep.outcomes import Kind
+from bridgetower_ray.sweep.outcomes import LONGEST_REASON, Kind
 
 STUBBORN = """
 import os, signal, sys, time
@@ -200,3 +202,59 @@ def test_threads_are_the_same_for_one_rank_and_for_many(ranks: int) -> None:
 
 def test_the_stores_credentials_do_not_reach_the_ranks() -> None:
     assert "MLFLOW_TRACKING_PASSWORD" not in rank_environment({"MLFLOW_TRACKING_PASSWORD": "x"}, 0, 1, 29500, 1)
+
+
+def test_an_output_without_end_is_cut_on_the_disk_and_its_last_lines_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "LOG_MOST_BYTES", 4 * supervision.LOG_TAIL_BYTES)
+    cut = []
+    real = os.truncate
+    monkeypatch.setattr(os, "truncate", lambda *said: (cut.append(said), real(*said)))
+    code = "for line in range(300_000): print('an output that goes on and on', line)\nprint('the end')"
+    one = group(code, tmp_path)
+    assert wait_for_end(one) is Kind.MEASURED
+    assert cut
+    assert (tmp_path / "train.log").stat().st_size < 300_000 * 30
+    assert one.log().endswith("the end\n")
+
+
+def test_a_last_line_without_end_is_cut_in_the_reason(tmp_path: Path) -> None:
+    one = group("raise SystemExit('x' * 200_000)", tmp_path)
+    wait_for_end(one)
+    assert one.outcome is not None
+    assert len(one.outcome.reason) == LONGEST_REASON + 1
+
+
+def test_a_loaders_worker_that_is_killed_for_memory_is_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = iter([3, *[4] * 1000])
+    monkeypatch.setattr(supervision, "_kernel_oom_kills", lambda: next(kills))
+    reason = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. "
+    said = json.dumps({"event": "failed", "kind": "failed", "reason": reason}) + "\n"
+    code = f"import os\nos.write(int(os.environ['BRIDGETOWER_RAY_EVENTS_FD']), {said.encode()!r})\nraise SystemExit(1)"
+    one = group(code, tmp_path)
+    assert wait_for_end(one) is Kind.OUT_OF_MEMORY
+
+
+def test_two_trials_of_a_host_have_two_ports_and_one_that_ended_gives_its_back() -> None:
+    ports = [RendezvousPort() for _ in range(50)]
+    assert len({port.number for port in ports}) == 50
+    monopolist = RendezvousPort()
+    ports.append(monopolist)
+    for port in ports:
+        port.let_go()
+
+
+def test_a_port_that_is_another_trials_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "PORTS", range(20_000, 20_002))
+    first, second = RendezvousPort(), RendezvousPort()
+    assert {first.number, second.number} == {20_000, 20_001}
+    with pytest.raises(OSError, match="no port is free"):
+        RendezvousPort()
+    first.let_go()
+    third = RendezvousPort()
+    assert third.number == first.number
+    for port in (second, third):
+        port.let_go()

@@ -86,6 +86,29 @@ def test_what_a_node_refuses_is_asked_once(plan_of: PlanOf, folder: Path, monkey
     assert second["outcome"] == first["outcome"]
 
 
+def test_a_preparation_that_does_not_end_is_ended_and_not_begun_again(
+    plan_of: PlanOf, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial.TrialActor, "_ready", {})
+    monkeypatch.setattr(trial.TrialActor, "_refused", {})
+    code = (
+        "import time\nfrom bridgetower_ray.training.events import Events\n"
+        "Events(rank=0).emit('phase', phase='waiting for process 7')\ntime.sleep(600)"
+    )
+    monkeypatch.setattr(trial, "PREPARE", ("-c", code))
+    text = ONE_CELL.replace("timeout_minutes: 5", "preparation_minutes: 0.1")
+    one = plan_of(text).trials[0]
+    job = Job(trial=one, base_folder=str(folder)).model_dump_json()
+    _, first = run_to_end(TrialActor({"trial": {"index": 0, "job": job}}))
+    assert first["outcome"] == {
+        "kind": "timed_out",
+        "reason": "the preparation was not done within 0.1 minutes; last: waiting for process 7",
+    }
+    monkeypatch.setattr(trial, "ProcessGroup", None)
+    _, second = run_to_end(TrialActor({"trial": {"index": 1, "job": job}}))
+    assert second["outcome"]["reason"] == first["outcome"]["reason"]
+
+
 def test_an_interpreter_that_is_not_on_the_node_is_one_line(plan_of: PlanOf, folder: Path) -> None:
     text = ONE_CELL + "accelerators: {cpu: {python: ./venv/bin/python}}\n"
     job = Job(trial=plan_of(text).trials[0], base_folder=str(folder)).model_dump_json()

@@ -2,16 +2,25 @@
 
 import io
 import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import datasets
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from PIL import Image
 from transformers import AutoTokenizer
 
+from bridgetower_ray.data import preparation
 from bridgetower_ray.data.cache import cached_folder
 from bridgetower_ray.data.captions import check_local_source, first_caption, load_captions, source_of
 from bridgetower_ray.data.cartoons import cartoons_parquet, draw_cartoon
@@ -271,6 +280,72 @@ def test_a_cache_is_built_once(cache: Path) -> None:
     for _ in range(2):
         cached_folder("once", built.append)
     assert len(built) == 1
+
+
+def test_what_killed_builders_left_goes_with_the_next_build_of_anything(cache: Path) -> None:
+    for name in ("left.unfinished-abc", "again.unfinished-abc"):
+        (cache / name).mkdir()
+        (cache / name / "half").touch()
+    (cache / "living.unfinished-abc").mkdir()
+    with FileLock(cache / "living.lock"):
+        cached_folder("again", lambda target: (target / "whole").touch())
+    left = {folder.name.partition(".")[0] for folder in cache.glob("*.unfinished-*")}
+    assert left == {"living"}
+    shutil.rmtree(cache / "living.unfinished-abc")
+
+
+def test_a_finished_folder_of_the_cache_is_for_all_whom_the_umask_lets(cache: Path) -> None:
+    def build(target: Path) -> None:
+        (target / "inner").mkdir(0o700)
+        (target / "inner/file").touch(0o600)
+
+    before = os.umask(0o022)
+    try:
+        folder = cached_folder("shared", build)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "inner", folder / "inner/file")]
+    assert modes == [0o755, 0o755, 0o644]
+
+
+def test_whoever_waits_for_the_cache_is_told_for_whom(cache: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom bridgetower_ray.data.cache import cached_folder\n"
+        "def build(target):\n    print('building', flush=True)\n    sys.stdin.read()\n"
+        "cached_folder('slow', build)"
+    )
+    builder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert builder.stdout is not None
+    assert builder.stdin is not None
+    assert builder.stdout.readline() == "building\n"
+    told: list[str] = []
+
+    def hear(words: str) -> None:
+        told.append(words)
+        builder.communicate("")
+
+    cached_folder("slow", Path.touch, hear)
+    assert told == [f"waiting for process {builder.pid} on {socket.gethostname()}, which makes the same ready"]
+
+
+def test_a_finished_folder_is_had_without_a_lock(cache: Path) -> None:
+    folder = cached_folder("had", lambda target: (target / "whole").touch())
+    with FileLock(cache / "had.lock"):
+        assert cached_folder("had", Path.touch) == folder
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no route"), LookupError("whatever an HTTP library calls it")])
+def test_a_hub_out_of_reach_is_one_line_whatever_its_client_raises(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", away)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", away)
+    with pytest.raises(UsageError, match="cannot be had from the hub"):
+        preparation._download("BridgeTower/bridgetower-base")
+    assert preparation._hub_commit("owner/data", None) == "as cached"
 
 
 def test_the_trained_tokenizer_is_one_that_auto_tokenizer_loads(tmp_path: Path) -> None:

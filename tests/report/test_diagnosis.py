@@ -113,8 +113,8 @@ def test_recompilation_and_a_crowded_host_are_flagged() -> None:
 
 
 def test_neighbours_are_what_the_host_did_less_the_trial_less_our_own_services() -> None:
-    before = HostUse(0.0, 100.0, 10.0, {(1, "own:raylet"): 5.0, (2, "make"): 1.0})
-    after = HostUse(10.0, 130.0, 20.0, {(1, "own:raylet"): 7.0, (2, "make"): 13.0, (3, "sh"): 0.1})
+    before = HostUse(0.0, 100.0, 10.0, {(1, "raylet"): 5.0}, {(2, "make"): 1.0})
+    after = HostUse(10.0, 130.0, 20.0, {(1, "raylet"): 7.0}, {(2, "make"): 13.0, (3, "sh"): 0.1})
     found = neighbours(before, after)
     assert found.foreign_cores == pytest.approx((30 - 10 - 2) / 10)
     assert found.own_services_cores == pytest.approx(0.2)
@@ -145,7 +145,8 @@ print(json.dumps([after.trial - before.trial, neighbours(before, after).foreign_
 
 
 def test_this_process_is_in_its_own_trial() -> None:
-    assert all(pid != os.getpid() for pid, _ in host_use().others)
+    use = host_use()
+    assert all(pid != os.getpid() for pid, _ in (*use.others, *use.own))
 
 
 def recorded(folder: Path, spec: SweepSpec, events: list[dict[str, Any]], outcome: Outcome) -> Any:

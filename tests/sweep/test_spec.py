@@ -112,3 +112,16 @@ def test_training_settings_are_names_of_training_arguments() -> None:
     known = set(TrainingArguments.__dataclass_fields__)
     assert set(TrainingSettings.model_fields) - OWN_SETTINGS <= known
     assert set(SWEEPABLE) <= set(TrainingSettings.model_fields)
+
+
+def test_null_is_no_value_of_an_axis(spec_of: Callable[[str], SweepSpec]) -> None:
+    text = MINI.replace("[0, 1]", "[1]\n  dataloader_prefetch_factor: [null, 4]")
+    with pytest.raises(
+        UsageError, match=r"dataloader_prefetch_factor.0: Input should be a valid integer \(found null\)"
+    ):
+        spec_of(text)
+
+
+def test_no_accelerator_is_called_what_a_whole_node_is_counted_by(spec_of: Callable[[str], SweepSpec]) -> None:
+    with pytest.raises(UsageError, match="node is what a whole node is counted by"):
+        spec_of(MINI.replace("[cpu]", "[cpu, node]") + "accelerators: {node: {like: h100}}\n")

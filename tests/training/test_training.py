@@ -195,3 +195,13 @@ def test_a_process_of_a_trial_leaves_though_a_librarys_thread_would_hold_it(modu
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == status
     assert "/absent/trial.json: No such file or directory" in done.stderr
+
+
+def test_torch_still_makes_storage_that_crosses_to_another_process_without_a_copy() -> None:
+    """A private interface: the version that takes it away turns this red."""
+    try:
+        storage = torch.UntypedStorage._new_shared(16)
+    except AttributeError:
+        pytest.fail(f"torch {torch.__version__} has no UntypedStorage._new_shared")
+    assert storage.is_shared()
+    assert len(storage) == 16
