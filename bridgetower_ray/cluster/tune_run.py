@@ -119,6 +119,7 @@ class _Report(tune.Callback):
             self._recorder.finished(_index(trial), outcome, result["log"])
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._order.began(_index(trial))  # it may never have: then it is not to be waited for
         self._recorder.lost(_index(trial), _infrastructure_fault(trial))
 
 

@@ -2,8 +2,10 @@
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ PACKAGES = (
     "pillow", "numpy", "pyarrow", "ray", "mlflow",
 )  # fmt: skip
 TRAINING_PACKAGES = ("python", *(package for package in PACKAGES if package not in ("ray", "mlflow")))
+TORCH_VERSION = re.compile(r"""^__version__ = ['"]([^'"]+)['"]""", re.MULTILINE)
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
 
@@ -26,7 +29,15 @@ def library_versions() -> dict[str, str]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return versions
+    return versions | _torch_build()
+
+
+def _torch_build() -> dict[str, str]:
+    """torch's version with its build (`+cu126`), which the metadata of its wheels do not have."""
+    found = importlib.util.find_spec("torch")
+    file = Path(found.origin).parent / "version.py" if found and found.origin else None
+    version = TORCH_VERSION.search(file.read_text()) if file and file.exists() else None
+    return {"torch": version[1]} if version else {}
 
 
 def training_software() -> dict[str, str]:

@@ -30,6 +30,6 @@ def describe_environment(device_names: list[str]) -> dict[str, Any]:
         "variables": AT_START,
         "code_commit": git_commit(),
         "code_hash": source_hash(),
-        "versions": library_versions() | {"torch": str(torch.__version__)},
+        "versions": library_versions(),
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
