@@ -190,7 +190,7 @@ def _row(result: Result) -> tuple[str, ...]:
     if result.outcome.kind is not Kind.MEASURED:
         return (result.trial.setting, str(result.outcome), "", "", "", "")
     compute, loader = (figures.get(f"{name}_ceiling_samples_per_second") for name in ("compute", "loader"))
-    turns = takes_turns(training.dataloader_num_workers, result.events["environment"]["asynchronous"], False)
+    turns = takes_turns(training.dataloader_num_workers, mediapipe=False)
     held = verdict(figures["train_samples_per_second"], compute, loader, turns)
     cell, usable = result.trial.cell, result.events["environment"].get("cpus_usable")
     doubts = flags(figures, cell.steady_window_steps, cell.wanted_cpus, usable)

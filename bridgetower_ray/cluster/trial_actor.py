@@ -70,7 +70,7 @@ class TrialActor(tune.Trainable):
         events = self._group.wait(REPORT_SECONDS)
         for event in events:
             self._phase = event.get("phase", self._phase)
-            self._said_prepared = event if event["event"] == "prepared" else self._said_prepared
+            self._said_prepared = event if event.get("event") == "prepared" else self._said_prepared
         outcome = self._group.outcome
         if outcome is None:
             return self._report(events)

@@ -24,8 +24,9 @@ WORK: Mapping[str, frozenset[str]] = {
 # The stack under it: a difference is said beside the ratio.
 STACK = (
     "env.host", "env.cpu_model", "env.driver", "env.python", "env.torch", "env.transformers", "env.accelerate",
-    "env.pillow", "env.variables", "env.code_hash",
+    "env.pillow", "env.variables", "env.code_hash", "env.cpus_usable",
 )  # fmt: skip
+DEVICES = "env.device_names"  # of two accelerators they differ by nature
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,16 @@ def compare(numerator: CellResult, denominator: CellResult) -> Comparison:
 
     A difference in work that follows from an axis in which the two differ is what is compared.
     """
-    unlike = different_work(numerator, denominator)
-    why_not = next((_not_measured(one) for one in (numerator, denominator) if not one.measured), unlike)
+    other_work = different_work(numerator, denominator)
+    why_not = next((_not_measured(one) for one in (numerator, denominator) if not one.measured), other_work)
     ratio = None if why_not else ratio_of_means(numerator.throughputs, denominator.throughputs)
-    return Comparison(numerator, denominator, ratio, why_not, _different(numerator, denominator, STACK))
+    return Comparison(
+        numerator, denominator, ratio, why_not, _different(numerator, denominator, _stack(numerator, denominator))
+    )
+
+
+def _stack(one: CellResult, other: CellResult) -> tuple[str, ...]:
+    return (*STACK, DEVICES) if one.cell.axes["accelerator"] == other.cell.axes["accelerator"] else STACK
 
 
 def _not_measured(one: CellResult) -> str:

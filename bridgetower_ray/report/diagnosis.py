@@ -25,7 +25,7 @@ def verdict(
 ) -> Verdict | None:
     """Judge a throughput by the two ceilings, all in samples/s; None where a ceiling is missing.
 
-    - `serial`: loading and computing take turns (no workers on a synchronous backend), and the throughput is below
+    - `serial`: loading and computing take turns (no workers), and the throughput is below
       90 % of the compute ceiling. Above that, turns cost nothing worth naming: `compute-bound`.
     - `host-contended`: below 80 % of the lower ceiling. Each side alone can do more: they get in each other's way.
     - `balanced`: the ceilings lie within 10 % of each other.
@@ -43,9 +43,13 @@ def verdict(
     return Verdict.COMPUTE_BOUND if compute_ceiling < loader_ceiling else Verdict.LOADER_BOUND
 
 
-def takes_turns(workers: int, asynchronous: bool, mediapipe: bool) -> bool:
-    """Whether nothing can be loaded while something is computed."""
-    return workers == 0 and not asynchronous and not mediapipe
+def takes_turns(workers: int, mediapipe: bool) -> bool:
+    """Whether nothing can be loaded while something is computed.
+
+    Without workers the main process loads. On an asynchronous device it could do so while the device computes, but
+    accelerate moves each batch with `non_blocking=False` (its `DataLoaderShard`), which waits for the device first.
+    """
+    return workers == 0 and not mediapipe
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class CellResult:
         if self.throughput is None:
             return None
         mediapipe = self.cell.axes.get("mediapipe_dataloader") is True
-        turns = takes_turns(self.workers, self.asynchronous, mediapipe)
+        turns = takes_turns(self.workers, mediapipe)
         return verdict(self.throughput, self.compute_ceiling, self.loader_ceiling, turns)
 
     def mean(self, figure: str) -> float | None:

@@ -229,11 +229,11 @@ def _as_rehearsed(outcome: Outcome, measured: Mapping[str, Any] | None) -> tuple
 
 
 def _verdict(attempt: _Attempt) -> str | None:
-    figures, environment = attempt.measured or {}, attempt.environment or {}
+    figures = attempt.measured or {}
     training = attempt.progress.trial.cell.training
-    if HEADLINE not in figures or "asynchronous" not in environment:
+    if HEADLINE not in figures:
         return None
-    turns = takes_turns(training.dataloader_num_workers, environment["asynchronous"], training.mediapipe_dataloader)
+    turns = takes_turns(training.dataloader_num_workers, training.mediapipe_dataloader)
     ceilings = (figures.get("compute_ceiling_samples_per_second"), figures.get("loader_ceiling_samples_per_second"))
     return verdict(figures[HEADLINE], *ceilings, turns)
 

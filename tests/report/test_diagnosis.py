@@ -49,14 +49,18 @@ def test_the_verdict_follows_its_rule(
     assert verdict(throughput, compute, loader, turns) == expected
 
 
-@pytest.mark.parametrize(
-    ("workers", "asynchronous", "mediapipe", "expected"),
-    [(0, False, False, True), (1, False, False, False), (0, True, False, False), (0, False, True, False)],
-)
-def test_only_a_synchronous_device_without_workers_takes_turns(
-    workers: int, asynchronous: bool, mediapipe: bool, expected: bool
+@pytest.mark.parametrize(("workers", "mediapipe", "expected"), [(0, False, True), (1, False, False), (0, True, False)])
+def test_only_without_workers_do_loading_and_computing_take_turns(
+    workers: int, mediapipe: bool, expected: bool
 ) -> None:
-    assert takes_turns(workers, asynchronous, mediapipe) is expected
+    assert takes_turns(workers, mediapipe) is expected
+
+
+@pytest.mark.parametrize(("without", "with_workers"), [(336.5, 602.1), (227.5, 345.4)])
+def test_the_published_gpu_cells_without_workers_are_serial(without: float, with_workers: float) -> None:
+    """Taking turns, 1 / 336.5 = 1 / 602.1 + 1 / loader: the loader alone gives 763 a second, and 666."""
+    loader = 1 / (1 / without - 1 / with_workers)
+    assert verdict(without, with_workers, loader, takes_turns(0, mediapipe=False)) == "serial"
 
 
 def test_the_predicted_workers_are_the_fewest_that_reach_the_compute_ceiling() -> None:
@@ -259,12 +263,15 @@ def test_without_a_disk_the_store_is_asked_even_if_it_did_not_answer_just_before
     assert read_results(tracking, spec.name)[0].records[0].throughput == 50.0
 
 
+def a_recorder(folder: Path, spec: SweepSpec) -> tuple[Tracking, str, Recorder]:
+    tracking, view = Tracking(default_uri(folder)), PlainView(lambda _: None)
+    experiment, spool = experiment_of(tracking, spec), Spool(folder / "spool")
+    trials = make_plan(spec).trials
+    return tracking, experiment, Recorder(trials, sweep_run_of(spec).id, tracking, experiment, spool, view)
+
+
 def test_a_trial_that_begins_again_closes_the_attempt_that_was_lost(folder: Path, spec_of: SpecOf) -> None:
-    spec = spec_of(MINI)
-    tracking = Tracking(default_uri(folder))
-    experiment = experiment_of(tracking, spec)
-    view, spool = PlainView(lambda _: None), Spool(folder / "spool")
-    recorder = Recorder(make_plan(spec).trials, sweep_run_of(spec).id, tracking, experiment, spool, view)
+    tracking, experiment, recorder = a_recorder(folder, spec_of(MINI))
     recorder.began(0)
     recorder.began(0)
     recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
@@ -272,17 +279,13 @@ def test_a_trial_that_begins_again_closes_the_attempt_that_was_lost(folder: Path
     recorder.drain()
     runs = tracking.runs(experiment, "20261201-000000-0000")
     assert [run.status for run in runs] == ["FAILED", "FINISHED"]
-    assert len(read_results(tracking, spec.name)[0].records) == 1
+    assert len(read_results(tracking, "mini")[0].records) == 1
 
 
 def test_an_attempt_that_is_lost_after_its_window_closed_is_measured_and_not_run_again(
     folder: Path, spec_of: SpecOf
 ) -> None:
-    spec = spec_of(MINI)
-    tracking = Tracking(default_uri(folder))
-    experiment = experiment_of(tracking, spec)
-    view, spool = PlainView(lambda _: None), Spool(folder / "spool")
-    recorder = Recorder(make_plan(spec).trials, sweep_run_of(spec).id, tracking, experiment, spool, view)
+    tracking, experiment, recorder = a_recorder(folder, spec_of(MINI))
     recorder.began(0)
     recorder.heard(0, {"phase": "training", "node": "here", "events": [dict(MEASURED)]})
     recorder.began(0)
