@@ -15,7 +15,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, Dataset
 
-from bridgetower_ray.training.ceilings import independent, loader_rate
+from bridgetower_ray.training.ceilings import _as_far_ahead, independent, loader_rate
 
 BATCH = 2
 LOADED = Value("q", 0)  # samples that any process has loaded: the clock of these tests
@@ -124,3 +124,13 @@ def test_a_trainer_that_is_let_go_of_keeps_neither_its_optimizer_nor_its_gradien
     assert optimizer() is None
     assert inner() is None
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [(1, True), (2, True), (3, False), (0, False)],
+    ids=["the same", "as far", "the end", "the start"],
+)
+def test_the_clock_stops_where_as_much_is_loaded_ahead_as_where_it_started(place: int, expected: bool) -> None:
+    """One batch ahead, epochs of four: nothing is ahead of the last batch."""
+    assert _as_far_ahead(1, place, 1, 4) is expected
