@@ -16,7 +16,8 @@ from bridgetower_ray.sweep.plan import Inventory
 LOCAL_OBJECT_STORE_BYTES = 128 * 2**20  # trials pass events, not tensors
 CONNECT_SECONDS = 10.0
 NAMESPACE = "bridgetower-ray"
-SILENT = {
+RAY_SETTINGS = {
+    "RAY_worker_niceness": "0",  # of its own accord 15: any ordinary process of the host would be served first
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_V2_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -31,7 +32,7 @@ def connected(address: str | None) -> Iterator[None]:
     Raises:
         UsageError: no cluster answers at the address, or it is a client's.
     """
-    os.environ.update({name: value for name, value in SILENT.items() if name not in os.environ})
+    os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
     address = address or os.environ.get("RAY_ADDRESS")
     if address and address.startswith("ray://"):
         raise UsageError(
@@ -72,7 +73,7 @@ def simulated(nodes: Inventory) -> Iterator[None]:
     """A connection to real Ray nodes on this machine that claim to hold `nodes`' resources."""
     from ray.cluster_utils import Cluster
 
-    os.environ.update({name: value for name, value in SILENT.items() if name not in os.environ})
+    os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
     common = {"object_store_memory": LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
     with ExitStack() as ends:
         with interruption.deferred(), processes_outlive_terminal():

@@ -107,6 +107,9 @@ def flags(
     found = []
     if usable_cpus is not None and wanted_cpus > usable_cpus:
         found.append(f"crowded: {wanted_cpus} ranks and workers shared {usable_cpus} CPUs")
+    niceness = _number(measured.get("niceness"))
+    if niceness is not None and niceness > 0:
+        found.append(f"niceness {niceness:.0f}: any ordinary process of the host was served first")
     steps = _number(measured.get("window_steps"))
     if steps is not None and steps < steady_window_steps:
         found.append(f"short window: {steps:.0f} steps, {steady_window_steps} or more wanted")

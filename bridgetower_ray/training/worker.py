@@ -165,6 +165,7 @@ class Edges:
             "own_services_cpu_cores": found.own_services_cores,
             "foreign_processes": list(found.busiest),
             "foreign_device_processes": list(foreign_device_processes()),
+            "niceness": psutil.Process().nice(),
             "cpus": psutil.cpu_count(),
         }
 

@@ -169,6 +169,15 @@ def kuberay_groups() -> dict[str, Any]:
     return {group["groupName"]: group for group in groups}
 
 
+def test_both_cluster_files_give_rays_workers_the_niceness_of_anybody_else() -> None:
+    launched = yaml.safe_load((ROOT / "cluster.yaml").read_text())
+    commands = [launched[f"{kind}_start_ray_commands"][-1] for kind in ("head", "worker")]
+    assert all("--env RAY_worker_niceness=0" in command for command in commands)
+    for group in kuberay_groups().values():
+        (container,) = group["template"]["spec"]["containers"]
+        assert {"name": "RAY_worker_niceness", "value": "0"} in container["env"]
+
+
 def test_the_kuberay_file_has_the_structure_of_the_custom_resource() -> None:
     """As KubeRay's types and Kubernetes' pod template have it, for the fields that the file may use."""
     jsonschema.validate(yaml.safe_load((ROOT / "cluster.kuberay.yaml").read_text()), RAY_CLUSTER)

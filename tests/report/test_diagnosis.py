@@ -116,6 +116,13 @@ def test_recompilation_and_a_crowded_host_are_flagged() -> None:
     assert flags({"graph_compilations": 0}, 0, wanted_cpus=2, usable_cpus=2) == ()
 
 
+def test_a_trial_that_is_served_after_everybody_else_is_flagged() -> None:
+    """Ray's workers have niceness 15 of their own accord, and a trial's ranks inherit it."""
+    assert flags({"niceness": 15}, 0) == ("niceness 15: any ordinary process of the host was served first",)
+    assert flags({"niceness": 0}, 0) == ()
+    assert flags({"niceness": -5}, 0) == ()
+
+
 def test_neighbours_are_what_the_host_did_less_the_trial_less_our_own_services() -> None:
     before = HostUse(0.0, 100.0, 10.0, {(1, "raylet"): 5.0}, {(2, "make"): 1.0})
     after = HostUse(10.0, 130.0, 20.0, {(1, "raylet"): 7.0}, {(2, "make"): 13.0, (3, "sh"): 0.1})
