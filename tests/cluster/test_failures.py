@@ -156,7 +156,9 @@ def test_a_node_whose_data_are_not_those_of_the_others_gives_no_number(folder: P
 def test_a_sweep_run_does_not_go_on_with_other_software_in_an_accelerators_own_interpreter(folder: Path) -> None:
     """The driver's libraries stay as they were; those of `python:` are upgraded between two starts."""
     packages = folder / "packages/pillow-99.0.dist-info"
-    wrapper(folder, f'exec env "PYTHONPATH=$(printenv PYTHONPATH):{packages.parent}" PYTHON "$@"')
+    script = f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages.parent}" exec {sys.executable} "$@"\n'
+    (folder / "python").write_text(script)
+    (folder / "python").chmod(0o700)
     (folder / "sweep.yaml").write_text(with_interpreter(ONE_CELL, folder))
     assert command("run", "sweep.yaml", cwd=folder).returncode == 0
     packages.mkdir(parents=True)

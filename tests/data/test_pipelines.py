@@ -119,12 +119,12 @@ from bridgetower_ray.data.cartoons import draw_cartoon
 from bridgetower_ray.data.image_cache import image_cache
 from tests.data.test_pipelines import table_of
 table = table_of([draw_cartoon(index).jpeg for index in range(24)])
-print(image_cache(table, "raced", 64, 1, lambda _: print("built")))
+print(image_cache(table, "raced", 64, 1, lambda words: print(words.partition(" ")[0])))
 """
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     printed = [one.communicate(timeout=120)[0].split() for one in both]
     assert [one.returncode for one in both] == [0, 0]
-    assert sorted(len(lines) for lines in printed) == [1, 2], "one built, the other found it built"
+    assert sum("caching" in lines for lines in printed) == 1, "one built, the other waited or found it built"
     assert printed[0][-1] == printed[1][-1]
 
 
