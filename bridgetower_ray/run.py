@@ -1,6 +1,5 @@
 """A run's story, from the spec to the report: what is left to do, doing it, and saying what was found."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +149,7 @@ def _go_by(measured: Iterable[RunData], claim: str) -> None:
         if "data.fingerprint" in run.params and versions:
             alike = must_be_alike(run.params["accelerator"], run.params["data.fingerprint"], versions)
             for what, value in alike.items():
-                first_to_have(claim, what, json.dumps(value, sort_keys=True), run.tags.get("node", "?"))
+                first_to_have(claim, what, value, run.tags.get("node", "?"))
 
 
 def _announce(console: Console, plan: Plan, sweep_run: SweepRun, done: int) -> None:

@@ -20,7 +20,7 @@ def living_nodes() -> list[Mapping[str, Any]]:
 
 
 def inventory() -> Inventory:
-    """The resources of each node that is up, and of each kind that the autoscaler may start."""
+    """The resources of each node that is up, and of each that the autoscaler may start."""
     return [dict(node["Resources"]) for node in living_nodes()] + _startable()
 
 

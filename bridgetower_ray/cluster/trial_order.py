@@ -4,7 +4,7 @@ A grid would be copied by Tune for each of its trials; and every trial that Tune
 which takes Ray longer the more there are.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,27 +31,27 @@ class TrialOrder(Searcher):  # type: ignore[misc]
             kind: SPARE + sum(_held(trials[queue[0]].resources, node) for node in nodes)
             for kind, queue in self._queues.items()
         }
-        self._waiting: Counter[str] = Counter()
-        self._handed: set[int] = set()
+        self._waiting: dict[str, set[int]] = {kind: set() for kind in self._queues}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """What the actor of the next trial is told; None while enough of every kind wait."""
-        short = [queue[0] for kind, queue in self._queues.items() if queue and self._waiting[kind] < self._most[kind]]
+        short = [
+            (queue[0], kind)
+            for kind, queue in self._queues.items()
+            if queue and len(self._waiting[kind]) < self._most[kind]
+        ]
         if not short:
             return None
-        index = min(short)
+        index, kind = min(short)
         trial = self._trials[index]
-        self._queues[_kind(trial)].popleft()
-        self._waiting[_kind(trial)] += 1
-        self._handed.add(index)
+        self._queues[kind].popleft()
+        self._waiting[kind].add(index)
         job = Job(trial=trial, base_folder=self._base_folder, driver=self._driver).model_dump_json()
         return {"trial": {"index": index, "job": job, "resources": dict(trial.resources), **self._how}}
 
     def began(self, index: int) -> None:
         """A trial waits no more; one that begins again did not wait here."""
-        if index in self._handed:
-            self._handed.remove(index)
-            self._waiting[_kind(self._trials[index])] -= 1
+        self._waiting[_kind(self._trials[index])].discard(index)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
         """Nothing is searched for."""

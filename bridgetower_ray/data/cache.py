@@ -44,14 +44,10 @@ def cached_folder(name: str, build: Callable[[Path], None], progress: Callable[[
     target = root / name
     if target.is_dir():
         return target
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with _building(root / name, progress):
-            if not target.is_dir():
-                _remove_unfinished(root, name)
-                _build(target, build)
-    except PermissionError as error:
-        raise UsageError(f"{VARIABLE}: {error.filename or root} cannot be written: {error.strerror}") from None
+    with _building(target, progress):
+        if not target.is_dir():
+            _remove_unfinished(root, name)
+            _build(target, build)
     return target
 
 
@@ -70,10 +66,14 @@ def _building(target: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """Be the only one that builds `target`; who it is stands beside it for those who wait."""
     lock, holder = FileLock(target.with_name(f"{target.name}.lock")), target.with_name(f"{target.name}.builder")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
         progress(f"waiting for {_read(holder)}, which makes the same ready")
         lock.acquire()
+    except PermissionError as error:
+        where = error.filename or target.parent
+        raise UsageError(f"{VARIABLE}: {where} cannot be written: {error.strerror}") from None
     try:
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         yield

@@ -11,7 +11,7 @@ from bridgetower_ray.store.tracking import RunData, Tracking
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Plan
 from bridgetower_ray.sweep.spec import load_spec
-from bridgetower_ray.sweep.sweep_run import SweepRun, describe_sweep_run, new_sweep_run_id
+from bridgetower_ray.sweep.sweep_run import SweepRun, changed_parts, describe_sweep_run, new_sweep_run_id
 
 
 def choose_sweep_run(
@@ -51,11 +51,7 @@ def _measured(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
 
 
 def _refuse_other_stack(sweep_run: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    changed = [
-        f"{name} {before.get(name, '-')} -> {now.get(name, '-')}"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
-    ]
+    changed = changed_parts(before, now)
     if changed:
         raise UsageError(
             f"the sweep run {sweep_run} was begun with other software ({'; '.join(changed)}): its numbers would not "

@@ -120,6 +120,15 @@ def must_be_alike(accelerator: str, fingerprint: str, software: Mapping[str, str
     }
 
 
+def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs between two states of something, part by part: `torch 2.12 -> 2.13`."""
+    return [
+        f"{name} {before.get(name, '-')} -> {now.get(name, '-')}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+
+
 def new_sweep_run_id() -> str:
     """Readable, sortable and unique: `20261201-104500-3fa1`."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

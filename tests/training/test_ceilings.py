@@ -16,6 +16,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader, Dataset
 
 from bridgetower_ray.training.ceilings import _as_far_ahead, independent, loader_rate
+from tests.servers import free_port
 
 BATCH = 2
 LOADED = Value("q", 0)  # samples that any process has loaded: the clock of these tests
@@ -82,7 +83,7 @@ print(json.dumps([said, of_all_ranks(lambda: 2.0 + distributed.get_rank())]))
 
 
 def test_a_ceiling_that_fails_on_one_rank_is_known_to_all_and_the_next_one_is_measured() -> None:
-    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "20871", "WORLD_SIZE": "2"}
+    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", TWO_RANKS], env={**common, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
