@@ -87,9 +87,11 @@ def neighbours(before: HostUse, after: HostUse) -> Neighbours:
     Processes that began and ended in between are in the foreign share: the host's counters know them.
     """
     seconds = after.at - before.at
-    own = sum(value - before.own.get(key, 0.0) for key, value in after.own.items())
+    # By pid alone: Ray gives a worker another title with each task, and a worker that waited was ours.
+    earlier = {pid: value for (pid, _), value in (*before.own.items(), *before.others.items())}
+    own = sum(value - earlier.get(pid, 0.0) for (pid, _), value in after.own.items())
     foreign = max(0.0, (after.host - before.host) - (after.trial - before.trial) - own)
-    used = {key: (value - before.others.get(key, 0.0)) / seconds for key, value in after.others.items()}
+    used = {key: (value - earlier.get(key[0], 0.0)) / seconds for key, value in after.others.items()}
     busiest = sorted(used.items(), key=lambda one: -one[1])[:NAMED]
     return Neighbours(
         foreign / seconds,

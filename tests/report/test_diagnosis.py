@@ -132,6 +132,15 @@ def test_neighbours_are_what_the_host_did_less_the_trial_less_our_own_services()
     assert found.busiest == ("make (2) 1.2",)
 
 
+def test_a_worker_that_bears_another_title_now_has_used_no_more_for_it() -> None:
+    """An idle worker of our Ray, which has used 50 s, is taken by another job: one second of that is the job's."""
+    before = HostUse(0.0, 100.0, 10.0, {(1, "ray::IDLE"): 50.0, (2, "ray::IDLE"): 50.0}, {})
+    after = HostUse(10.0, 112.0, 20.0, {(2, "ray::TrialActor"): 51.0}, {(1, "ray::RayTrainWorker"): 51.0})
+    found = neighbours(before, after)
+    assert (found.foreign_cores, found.own_services_cores) == pytest.approx((0.1, 0.1))
+    assert found.busiest == ("ray::RayTrainWorker (1) 0.1",)
+
+
 def test_a_real_busy_neighbour_is_seen_and_the_trials_own_children_are_not() -> None:
     """The reader runs in a process group of its own, with a child in it; a stranger outside burns a core."""
     code = """
