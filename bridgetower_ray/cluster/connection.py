@@ -3,8 +3,10 @@
 import logging
 import os
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 import ray
 
@@ -13,7 +15,11 @@ from bridgetower_ray.doctor.hardware import local_resources
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.plan import Inventory
 
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
 LOCAL_OBJECT_STORE_BYTES = 128 * 2**20  # trials pass events, not tensors
+SIMULATED = {"object_store_memory": LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
 CONNECT_SECONDS = 10.0
 NAMESPACE = "bridgetower-ray"
 RAY_SETTINGS = {
@@ -71,23 +77,44 @@ def _connect(address: str | None) -> None:
 @contextmanager
 def simulated(nodes: Inventory) -> Iterator[None]:
     """A connection to real Ray nodes on this machine that claim to hold `nodes`' resources."""
-    from ray.cluster_utils import Cluster
-
     os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
-    common = {"object_store_memory": LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
     with ExitStack() as ends:
         with interruption.deferred(), processes_outlive_terminal():
-            simulation = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0})
-            ends.callback(simulation.shutdown)
+            head = ends.enter_context(simulated_head())
             for node in nodes:
                 custom = {name: amount for name, amount in node.items() if name not in ("CPU", "GPU")}
                 cpus, gpus = int(node["CPU"]), int(node.get("GPU", 0))
-                simulation.add_node(num_cpus=cpus, num_gpus=gpus, resources=custom, **common)
-            ray.init(address=simulation.address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+                head.add_node(num_cpus=cpus, num_gpus=gpus, resources=custom, **SIMULATED)
+            ray.init(address=head.address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
             ends.callback(ray.shutdown)
             interruption.listen()  # Ray has taken SIGTERM
         with interruption.raising():
             yield
+
+
+@contextmanager
+def simulated_head() -> Iterator["Cluster"]:
+    """A Ray head on this machine, without a node that trains, and apart from any other Ray here.
+
+    Of its own accord `Cluster` writes its address where this machine's cluster has its own, which `--address auto`
+    and every job of that cluster read, and removes the file at its end.
+    """
+    from ray.cluster_utils import Cluster
+
+    before = os.environ.get("RAY_TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="ray-", dir=before, ignore_cleanup_errors=True) as folder:
+        os.environ["RAY_TMPDIR"] = folder
+        try:
+            head = Cluster(initialize_head=True, head_node_args={**SIMULATED, "num_cpus": 0})
+            try:
+                yield head
+            finally:
+                head.shutdown()
+        finally:
+            if before is None:
+                del os.environ["RAY_TMPDIR"]
+            else:
+                os.environ["RAY_TMPDIR"] = before
 
 
 def _check_reachable(address: str | None) -> None:

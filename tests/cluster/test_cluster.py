@@ -3,6 +3,7 @@
 import json
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,17 @@ def test_the_kuberay_nodes_have_shared_memory_and_gaudi_its_huge_pages() -> None
         assert volume["emptyDir"]["medium"] == "Memory"
         assert int(volume["emptyDir"]["sizeLimit"].removesuffix("Gi")) * GIB > need
         assert ("hugepages-2Mi" in pod["containers"][0]["resources"]["limits"]) == (name == "gaudi2")
+
+
+def test_a_rehearsal_leaves_alone_where_a_cluster_of_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="ray-") as temporary:  # short: Ray keeps its sockets below
+        monkeypatch.setenv("RAY_TMPDIR", temporary)
+        address = Path(temporary, "ray", "ray_current_cluster")
+        address.parent.mkdir()
+        address.write_text("192.0.2.9:6379")
+        with simulated([{"CPU": 1.0}]):
+            assert address.read_text() == "192.0.2.9:6379"
+        assert address.read_text() == "192.0.2.9:6379"
 
 
 def test_ray_still_says_what_its_autoscaler_may_start() -> None:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from bridgetower_ray.cluster.claim import claimed, unlike_the_first
-from bridgetower_ray.cluster.connection import LOCAL_OBJECT_STORE_BYTES, connected
+from bridgetower_ray.cluster.connection import LOCAL_OBJECT_STORE_BYTES, connected, simulated_head
 from bridgetower_ray.store.location import default_uri
 from bridgetower_ray.store.tracking import Tracking
 from tests.conftest import MINI, ONE_CELL, command
@@ -26,13 +26,9 @@ NODE = {"bridgetower_node": 1, "bridgetower_cpu": 1}
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A real Ray cluster without a node that trains; `add_node` gives it some."""
-    from ray.cluster_utils import Cluster
-
     monkeypatch.setenv("TEST_DRIVER", str(tmp_path))
-    common = {"object_store_memory": LOCAL_OBJECT_STORE_BYTES, "include_dashboard": False}
-    simulation = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0})
-    yield simulation
-    simulation.shutdown()
+    with simulated_head() as head:
+        yield head
 
 
 def add_node(nodes: Any, env_vars: dict[str, str] | None = None, **resources: float) -> Any:

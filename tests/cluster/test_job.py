@@ -2,8 +2,10 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,11 +24,15 @@ SUBMISSION = re.compile(r"raysubmit_\w+")
 
 @dataclass(frozen=True)
 class Head:
-    """A Ray head whose jobs work on `folder`'s sweep, with the store and the reports beside it in `kept`."""
+    """A Ray head whose jobs work on `folder`'s sweep, with the store and the reports beside it in `kept`.
+
+    Ray's files are in `temporary`: a job finds its cluster by a file there, where another test's Ray may write its own.
+    """
 
     address: str
     folder: Path
     kept: Path
+    temporary: Path
 
     def ray(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(BIN / "ray"), "job", arguments[0], "--address", self.address, *arguments[1:]]
@@ -49,10 +55,11 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
         (folder / clutter).mkdir()
         (folder / clutter / "large").write_bytes(b"not to be uploaded")
     port, dashboard, client, agent = free_port(), free_port(), free_port(), free_port()
+    temporary = tempfile.mkdtemp(prefix="ray-")  # short: Ray keeps its sockets in it
     resources = subprocess.run([BIN / "bridgetower-ray", "doctor", "--resources"], capture_output=True, text=True)
     options = [f"--port={port}", f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
     # Jobs are started by this agent; on its usual port another test's Ray may have one.
-    options.append(f"--dashboard-agent-listen-port={agent}")
+    options += [f"--dashboard-agent-listen-port={agent}", f"--temp-dir={temporary}"]
     # The module search path leads a job, which runs in a copy of the folder, to the package under test.
     own = {"RAY_AUTH_MODE": "disabled", "TEST_DRIVER": str(kept), "PATH": f"{BIN}:{os.environ['PATH']}"}
     log = kept / "head.log"
@@ -67,13 +74,14 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     address = f"http://127.0.0.1:{dashboard}"
     wait_for(f"{address}/api/version", process, log)
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    one = Head(address, folder, kept)
+    one = Head(address, folder, kept, Path(temporary))
     # The agent comes up after the dashboard.
     answers = (one.ray("submit", "--", "true") for _ in range(30))
     assert any(answer.returncode == 0 for answer in answers), log.read_text()
     yield one
     del os.environ["RAY_AUTH_MODE"]
     end(process)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def test_a_job_uploads_little_is_stopped_cleanly_and_continued_by_the_next(head: Head) -> None:
@@ -95,14 +103,14 @@ def test_a_job_uploads_little_is_stopped_cleanly_and_continued_by_the_next(head:
     assert "mini: 1 of 1 cells measured" in again.stdout
     assert "Traceback" not in again.stdout + again.stderr
     assert (head.kept / "reports" / "mini" / "report.html").is_file()
-    assert uploaded(again.stdout + again.stderr) == {"sweeps/mini.yaml", "sweeps/runtime_env.yaml"}
+    assert uploaded(head, again.stdout + again.stderr) == {"sweeps/mini.yaml", "sweeps/runtime_env.yaml"}
 
 
-def uploaded(said: str) -> set[str]:
+def uploaded(head: Head, said: str) -> set[str]:
     """The files of the package that a submission says it uploaded, from the copy that the job ran in."""
     package = re.search(r"gcs://(_ray_pkg_\w+)\.zip", said)
     assert package is not None
-    copies = Path("/tmp/ray").glob(f"session_*/runtime_resources/working_dir_files/{package[1]}")
+    copies = head.temporary.glob(f"session_*/runtime_resources/working_dir_files/{package[1]}")
     copy = max(copies, key=lambda folder: folder.stat().st_mtime)
     return {str(file.relative_to(copy)) for file in copy.rglob("*") if file.is_file()}
 
