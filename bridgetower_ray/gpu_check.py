@@ -18,7 +18,8 @@ from bridgetower_ray.cluster.supervision import ProcessGroup
 from bridgetower_ray.data.preparation import prepare
 from bridgetower_ray.doctor.hardware import devices
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
-from bridgetower_ray.report.diagnosis import flags, takes_turns, verdict
+from bridgetower_ray.report.diagnosis import takes_turns, verdict
+from bridgetower_ray.report.flags import flags
 from bridgetower_ray.sweep.accelerators import ACCELERATORS, Accelerator, variant
 from bridgetower_ray.sweep.cells import Cell, Trial, effective, setting_label
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
@@ -57,7 +58,7 @@ class Result:
     @property
     def figures(self) -> dict[str, Any]:
         """Everything measured, in the window and after it."""
-        return {**self.events.get("measured", {}), **self.events.get("ceilings", {})}
+        return {**self.events.get("measured", {}), **self.events.get("figures", {})}
 
 
 def main() -> int:
@@ -163,8 +164,15 @@ def _run(trial: Trial) -> Result:
         group = ProcessGroup(command, 1, folder, threads_per_rank=threads, timeout_seconds=limit)
         events: dict[str, dict[str, Any]] = {}
         while group.outcome is None:
-            events |= {event.pop("event"): event for event in group.wait(LISTEN_SECONDS)}
+            _merge(events, group.wait(LISTEN_SECONDS))
     return Result(trial, by_what_was_measured(group.outcome, events.get("measured")), events)
+
+
+def _merge(events: dict[str, dict[str, Any]], heard: Sequence[dict[str, Any]]) -> None:
+    """The newest of each event, but of figures all."""
+    for event in heard:
+        name = event.pop("event")
+        events[name] = {**events.get(name, {}), **event} if name == "figures" else event
 
 
 def _record(result: Result) -> dict[str, Any]:
@@ -192,8 +200,9 @@ def _row(result: Result) -> tuple[str, ...]:
     compute, loader = (figures.get(f"{name}_ceiling_samples_per_second") for name in ("compute", "loader"))
     turns = takes_turns(training.dataloader_num_workers, mediapipe=False)
     held = verdict(figures["train_samples_per_second"], compute, loader, turns)
-    cell, usable = result.trial.cell, result.events["environment"].get("cpus_usable")
-    doubts = flags(figures, cell.steady_window_steps, cell.wanted_cpus, usable)
+    cell, environment = result.trial.cell, result.events["environment"]
+    usable, niceness = environment.get("cpus_usable"), environment.get("conditions", {}).get("niceness")
+    doubts = flags(figures, cell.steady_window_steps, cell.wanted_cpus, usable, niceness)
     wait = figures.get("data_wait_fraction")
     return (
         result.trial.setting,

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bridgetower_ray.cluster.handed_down import as_a_child_of_the_raylet
 from bridgetower_ray.cluster.rendezvous import RendezvousPort
 from bridgetower_ray.doctor.software import interpreter_environment
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
@@ -90,6 +91,7 @@ class ProcessGroup:
         finally:
             os.close(write_end)
             reader.start()
+        as_a_child_of_the_raylet(process.pid)
         self._readers.append(reader)
         self._processes.append(process)
 

@@ -10,12 +10,16 @@ import ray
 from ray import tune
 
 from bridgetower_ray.cluster.claim import unlike_the_first
+from bridgetower_ray.cluster.phases import Phases
 from bridgetower_ray.cluster.supervision import ProcessGroup
 from bridgetower_ray.cluster.trial_folder import own_folder
 from bridgetower_ray.data.preparation import Prepared
 from bridgetower_ray.doctor.hardware import system_sample
+from bridgetower_ray.doctor.host_energy import HostEnergy
 from bridgetower_ray.doctor.interpreter import interpreter
 from bridgetower_ray.doctor.software import source_hash
+from bridgetower_ray.doctor.telemetry import Telemetry
+from bridgetower_ray.doctor.vendor_libraries import library_for
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.sweep_run import must_be_alike
@@ -46,11 +50,13 @@ class TrialActor(tune.Trainable):
         self._claim, self._source = told.get("claim"), told.get("source")
         self._folder = own_folder()
         self._group: ProcessGroup | None = None
+        self._telemetry: Telemetry | None = None
         self._said_prepared: Any = None
         self._phase = "starting"
         ready = self._ready.get(_preparation(self._job))
         self._job = self._job if ready is None else self._job.model_copy(update={"prepared": ready})
         self._preparing = ready is None
+        self._phases = Phases("preparing" if self._preparing else "starting")
         self._started = self._sampled = time.monotonic()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -67,10 +73,7 @@ class TrialActor(tune.Trainable):
             if reason := self._refusal():
                 return self._report([], Outcome(Kind.FAILED, reason))
             self._group = self._start()
-        events = self._group.wait(REPORT_SECONDS)
-        for event in events:
-            self._phase = event.get("phase", self._phase)
-            self._said_prepared = event if event.get("event") == "prepared" else self._said_prepared
+        events = [said for event in self._group.wait(REPORT_SECONDS) for said in self._heard(event)]
         outcome = self._group.outcome
         if outcome is None:
             return self._report(events)
@@ -79,6 +82,21 @@ class TrialActor(tune.Trainable):
         if self._group.whole_node:
             self._refused[_kind(self._job)] = outcome.reason
         return self._report(events, outcome)
+
+    def _heard(self, event: dict[str, Any]) -> list[dict[str, Any]]:
+        """An event, with what is known here of the window that it tells of."""
+        if event.get("event") == "prepared":
+            self._said_prepared = event
+        if event.get("event") == "phase":
+            self._phase = event["phase"]
+            if not self._preparing:
+                self._phases.enter(event["phase"], event.get("at"))
+        if event.get("event") == "measured" and "window_opened" in event and self._telemetry is not None:
+            return [
+                event,
+                {"event": "figures", **self._telemetry.over(event["window_opened"], event["window_seconds"])},
+            ]
+        return [event]
 
     def _prepared(self, outcome: Outcome) -> Outcome | None:
         """What the end of the preparation is for the trial: None if it goes on."""
@@ -110,6 +128,9 @@ class TrialActor(tune.Trainable):
         file = self._folder / "trial.json"
         file.write_text(self._job.model_dump_json())
         module = PREPARE if self._preparing else self._worker
+        if not self._preparing:
+            self._telemetry = Telemetry(library_for(cell.accelerator), HostEnergy())
+            self._telemetry.start()
         return ProcessGroup(
             [self._python, *module, str(file)],
             ranks=1 if self._preparing else cell.devices,
@@ -130,15 +151,18 @@ class TrialActor(tune.Trainable):
         self._ready[_preparation(self._job)] = ready
         self._job = self._job.model_copy(update={"prepared": ready})
         self._preparing, self._group = False, None
+        self._phases.enter("starting")
         return None
 
     def _report(self, events: list[dict[str, Any]], outcome: Outcome | None = None) -> dict[str, Any]:
         report: dict[str, Any] = {
-            "phase": "preparing" if self._preparing else "training",
+            "phase": "preparing" if self._preparing else "starting",
             "node": _node(),
             "events": events + self._system_events(),
         }
         if outcome is not None:
+            if self._group is not None:
+                report["events"].append({"event": "phases", **self._phases.so_far()})
             report["outcome"] = {"kind": str(outcome.kind), "reason": outcome.reason}
             report["log"] = self._group.log() if self._group else ""
             report["done"] = True
@@ -149,13 +173,16 @@ class TrialActor(tune.Trainable):
         if now - self._sampled < SYSTEM_SAMPLE_SECONDS:
             return []
         self._sampled = now
-        return [{"event": "system", "seconds": now - self._started, **system_sample()}]
+        devices = self._telemetry.newest() if self._telemetry is not None else {}
+        return [{"event": "system", "seconds": now - self._started, **system_sample(), **devices}]
 
     def cleanup(self) -> None:
         """End every process of the trial and remove its folder."""
         if self._group is not None:
             self._group.stop("the trial was stopped")
             self._group = None
+        if self._telemetry is not None:
+            self._telemetry.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

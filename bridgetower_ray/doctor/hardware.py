@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from bridgetower_ray.doctor.cgroups import ControlGroups
+from bridgetower_ray.doctor.kernel_files import content
 from bridgetower_ray.sweep.accelerators import ACCELERATORS, NODE_RESOURCE
 
 A100_80GB_MIB = 75_000  # both A100s call themselves A100; the memory tells the 80 GB one
@@ -65,33 +67,19 @@ def gaudi_name(product: str) -> str:
 
 def usable_cpus() -> int:
     """CPUs that this process may use: its affinity, or a container's quota where that is less."""
-    allowed = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return allowed
-    return allowed if quota == "max" else max(1, min(allowed, int(quota) // int(period)))
+    allowed, quota = len(os.sched_getaffinity(0)), ControlGroups().cpus()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 def cpu_model() -> str | None:
     """The processor's name; None where the kernel does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return None
+    lines = content(Path("/proc/cpuinfo")).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def system_sample() -> dict[str, float]:
-    """What the host is doing now; a figure that cannot be had is absent. `cpu_percent` is since the last call."""
-    sample: dict[str, float] = {
-        "cpu_percent": psutil.cpu_percent(interval=None),
-        "memory_used_bytes": psutil.virtual_memory().used,
-    }
-    used_mib = ask_tool("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
-    if used_mib and all(line.isdigit() for line in used_mib):
-        sample["device_memory_used_bytes"] = sum(int(line) for line in used_mib) * 2**20
-    return sample
+    """What the host is doing now; `cpu_percent` is since the last call."""
+    return {"cpu_percent": psutil.cpu_percent(interval=None), "memory_used_bytes": psutil.virtual_memory().used}
 
 
 def ask_tool(tool: str, *arguments: str) -> list[str]:

@@ -18,6 +18,7 @@ PACKAGES = (
 )  # fmt: skip
 TRAINING_PACKAGES = ("python", *(package for package in PACKAGES if package not in ("ray", "mlflow")))
 TORCH_VERSION = re.compile(r"""^__version__ = ['"]([^'"]+)['"]""", re.MULTILINE)
+NOT_HANDED_DOWN = ("MLFLOW_", "RAY_", "TUNE_")
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
 
@@ -75,9 +76,16 @@ def stack() -> dict[str, str]:
     return {"bridgetower-ray source": source_hash(), **library_versions()}
 
 
+def _stays_behind(name: str, value: str) -> bool:
+    return name.startswith(NOT_HANDED_DOWN) or name == "SPT_NOENV" or (name, value[:4]) == ("PYTHONBREAKPOINT", "ray.")
+
+
 def interpreter_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which any interpreter finds this package; the tracking server's credentials stay behind."""
-    kept = {name: value for name, value in inherited.items() if not name.startswith("MLFLOW_")}
+    """The environment in which any interpreter finds this package, as it would be without Ray around it.
+
+    The tracking server's credentials stay behind as well.
+    """
+    kept = {name: value for name, value in inherited.items() if not _stays_behind(name, value)}
     # A checkout goes along to another interpreter; a site-packages folder would bring its neighbours with it.
     own = [] if PACKAGE_FOLDER.parent.name in ("site-packages", "dist-packages") else [str(PACKAGE_FOLDER.parent)]
     search_path = [*own, *filter(None, [kept.get("PYTHONPATH")])]

@@ -24,7 +24,9 @@ WORK: Mapping[str, frozenset[str]] = {
 # The stack under it: a difference is said beside the ratio.
 STACK = (
     "env.host", "env.cpu_model", "env.driver", "env.python", "env.torch", "env.transformers", "env.accelerate",
-    "env.pillow", "env.variables", "env.code_hash", "env.cpus_usable",
+    "env.pillow", "env.variables", "env.code_hash", "env.cpus_usable", "env.niceness", "env.scheduling_policy",
+    "env.io_class", "env.cpu_affinity", "env.numa_nodes", "env.cgroup_cpus", "env.cgroup_memory_bytes",
+    "env.cpu_governor", "env.turbo", "env.transparent_huge_pages", "env.allocator",
 )  # fmt: skip
 DEVICES = "env.device_names"  # of two accelerators they differ by nature
 
@@ -45,12 +47,7 @@ class Comparison:
         """`1.28x [1.20, 1.37]`; `~` where the interval holds 1; no interval from single repeats."""
         if self.ratio is None:
             return "–"
-        value = f"{self.ratio.value:.2f}x"
-        flag = (" †" if self.stack_differences else "") + (" ‡" if self.like_setting else "")
-        if self.ratio.low is None or self.ratio.high is None:
-            return f"{value} (one repeat){flag}"
-        interval = f"[{_bound(self.ratio.low)}, {_bound(self.ratio.high)}]"
-        return f"{value} {interval}{flag}" if self.ratio.separated else f"~ {value} {interval}{flag}"
+        return self.ratio.text + (" †" if self.stack_differences else "") + (" ‡" if self.like_setting else "")
 
     @property
     def repeats_needed(self) -> int | None:
@@ -58,11 +55,6 @@ class Comparison:
         if self.ratio is None or self.ratio.separated is not False:
             return None
         return repeats_needed(self.numerator.throughputs, self.denominator.throughputs)
-
-
-def _bound(value: float) -> str:
-    """Two decimals, or as many as show on which side of 1 it lies."""
-    return next((text for digits in (2, 3, 4) if float(text := f"{value:.{digits}f}") != 1), f"{value:.4f}")
 
 
 def compare(numerator: CellResult, denominator: CellResult) -> Comparison:

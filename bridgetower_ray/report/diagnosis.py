@@ -1,13 +1,14 @@
 """What holds a cell back, what is doubtful about it, and how many workers it would want. Pure arithmetic."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 BALANCED_WITHIN = 1.10
 CONTENDED_BELOW = 0.80
 REACHED = 0.90
+WANDERS = 0.02  # what two windows of one cell differ by without anybody's doing
 
 
 class Verdict(StrEnum):
@@ -83,51 +84,14 @@ def predict_workers(
     return PredictedWorkers(math.ceil(compute_ceiling / (sum(rates) / len(rates))), max(1, cpus // ranks))
 
 
-def contamination(foreign_cores: float, cpus: int, busiest: Iterable[str]) -> str:
-    """Words for a busy neighbour: a mean over half a core or 5 % of the cores, the larger; empty below that."""
-    if foreign_cores <= max(0.5, 0.05 * cpus):
-        return ""
-    names = ", ".join(busiest)
-    return (
-        f"contaminated: others used {foreign_cores:.1f} of {cpus} cores in the window{f' ({names})' if names else ''}"
-    )
+def exceeds(throughput: float, ceiling: float, lowest: float | None = None, highest: float | None = None) -> bool:
+    """Whether a throughput lies above its ceiling by more than the spread of the stretches that the ceiling is from.
 
-
-def flags(
-    measured: Mapping[str, object], steady_window_steps: int, wanted_cpus: int = 0, usable_cpus: int | None = None
-) -> tuple[str, ...]:
-    """What a reader must know before trusting a trial's number, in words.
+    Such a ceiling is no limit: the host was disturbed while it was taken. Where the spread is smaller than what a
+    window wanders by itself, or not known, that counts.
 
     Args:
-        measured: the figures that the trial gave.
-        steady_window_steps: the fewest steps at which the loader's queues do not flatter it.
-        wanted_cpus: ranks and workers of the trial.
-        usable_cpus: CPUs that its processes were allowed to use; None where that is not known.
+        lowest, highest: the slowest and the quickest stretch; all in samples/s.
     """
-    found = []
-    if usable_cpus is not None and wanted_cpus > usable_cpus:
-        found.append(f"crowded: {wanted_cpus} ranks and workers shared {usable_cpus} CPUs")
-    niceness = _number(measured.get("niceness"))
-    if niceness is not None and niceness > 0:
-        found.append(f"niceness {niceness:.0f}: any ordinary process of the host was served first")
-    steps = _number(measured.get("window_steps"))
-    if steps is not None and steps < steady_window_steps:
-        found.append(f"short window: {steps:.0f} steps, {steady_window_steps} or more wanted")
-    foreign, cpus = _number(measured.get("foreign_cpu_cores")), _number(measured.get("cpus"))
-    if foreign is not None and cpus is not None:
-        busiest = measured.get("foreign_processes")
-        found.append(contamination(foreign, int(cpus), busiest if isinstance(busiest, list | tuple) else ()))
-    on_devices = measured.get("foreign_device_processes")
-    if isinstance(on_devices, list | tuple) and on_devices:
-        found.append(f"contaminated: others were on the devices ({', '.join(map(str, on_devices))})")
-    compiled = _number(measured.get("graph_compilations"))
-    if compiled:
-        found.append(f"recompiled: {compiled:.0f} graphs were compiled inside the window")
-    loss = _number(measured.get("train_loss"))
-    if loss is not None and not math.isfinite(loss):
-        found.append("the loss is not finite")
-    return tuple(flag for flag in found if flag)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    spread = 0.0 if lowest is None or highest is None else highest - lowest
+    return throughput > ceiling + max(spread, WANDERS * ceiling)

@@ -1,13 +1,15 @@
 """Why a cell is as fast as it is: its ceilings, what of a speedup is the host's doing, how many workers it wants."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bridgetower_ray.report.comparisons import Comparison, Grid, compare
 from bridgetower_ray.report.diagnosis import PredictedWorkers, Verdict, predict_workers
 from bridgetower_ray.report.records import CellResult, SweepResults
+from bridgetower_ray.report.stats import Ratio, ratio_of_means
 
 WORKERS = "dataloader_num_workers"
+COMPUTE_CEILING = "compute_ceiling_samples_per_second"
 
 
 @dataclass(frozen=True)
@@ -58,24 +60,31 @@ def _predict(group: list[CellResult]) -> PredictedWorkers | None:
 
 @dataclass(frozen=True)
 class Decomposed:
-    """A speedup end to end, the same pair on compute alone, and the factor between the two: the host's doing."""
+    """A speedup end to end, the same pair on compute alone, and the factor between the two: the host's doing.
+
+    Each with its interval over the repeats: a repeat's ceiling is as uncertain as its throughput.
+    """
 
     comparison: Comparison
-    compute_only: float
-
-    @property
-    def host_factor(self) -> float:
-        """What of the end-to-end ratio the chips alone do not explain, as a factor."""
-        assert self.comparison.ratio is not None  # noqa: S101 - made only from comparisons with one
-        return self.comparison.ratio.value / self.compute_only
+    compute_only: Ratio
+    host_factor: Ratio
 
 
 def decomposed(comparison: Comparison | None) -> Decomposed | None:
-    """Split a comparison, if it has a ratio and both its cells a compute ceiling."""
+    """Split a comparison, if it has a ratio and every repeat of both its cells a compute ceiling that holds."""
     if comparison is None or comparison.ratio is None:
         return None
-    one, other = comparison.numerator.compute_ceiling, comparison.denominator.compute_ceiling
-    return Decomposed(comparison, one / other) if one and other else None
+    cells = (comparison.numerator, comparison.denominator)
+    one, other = ([] if cell.above("compute") else cell.values(COMPUTE_CEILING) for cell in cells)
+    if not one or not other:
+        return None
+    host = ratio_of_means(_shares(cells[0], one), _shares(cells[1], other))
+    return Decomposed(comparison, ratio_of_means(one, other), host)
+
+
+def _shares(cell: CellResult, ceilings: Sequence[float]) -> list[float]:
+    """What each repeat had of its own ceiling."""
+    return [throughput / ceiling for throughput, ceiling in zip(cell.throughputs, ceilings, strict=True)]
 
 
 def speedup_pairs(results: SweepResults) -> Iterator[Decomposed]:

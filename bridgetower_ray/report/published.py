@@ -14,12 +14,16 @@ from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun, describe_sweep
 
 @dataclass(frozen=True)
 class Published:
-    """A published benchmark. `samples_per_second` is by accelerator, loader workers and media pipeline."""
+    """A published benchmark. `samples_per_second` is by accelerator, loader workers and media pipeline.
+
+    `flops_per_sample` are those of a forward and a backward pass of its model, by our own count.
+    """
 
     name: str
     source: str
     settings: Mapping[str, object]
     samples_per_second: Mapping[tuple[str, int, bool], float]
+    flops_per_sample: float
     unknown: tuple[str, ...]
     second_reference: str
 
@@ -55,6 +59,7 @@ BRIDGETOWER_BLOG = Published(
         ("a100-80gb", 1, False): 339.7,
         ("a100-80gb", 2, False): 345.4,
     },
+    flops_per_sample=1.48886e12,
     unknown=(
         "versions of the software",
         "number of runs (one value each is given)",
@@ -98,7 +103,8 @@ def _records(published: Published, cell: CellRecord) -> tuple[Record, ...]:
     value = published.samples_per_second.get(_key(cell.axes))
     if value is None:
         return ()
-    return (Record(cell.cell_id, 1, cell.setting, Outcome(Kind.MEASURED), "", 0, {HEADLINE: value}, {}),)
+    figures = {HEADLINE: value, "flops_per_sample": published.flops_per_sample}
+    return (Record(cell.cell_id, 1, cell.setting, Outcome(Kind.MEASURED), "", 0, figures, {}),)
 
 
 def _key(axes: Mapping[str, object]) -> tuple[str, int, bool]:

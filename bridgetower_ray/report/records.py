@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow
 
-from bridgetower_ray.report.diagnosis import Verdict, takes_turns, verdict
+from bridgetower_ray.report.diagnosis import Verdict, exceeds, takes_turns, verdict
 from bridgetower_ray.report.stats import geometric_mean
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun
@@ -48,6 +48,12 @@ class Record:
     def throughput(self) -> float | None:
         """Samples per second; None unless the trial was measured."""
         return self.figures.get(HEADLINE) if self.outcome.kind is Kind.MEASURED else None
+
+    def is_above(self, kind: str) -> bool:
+        """Whether it was faster than its own `compute` or `loader` ceiling."""
+        ceiling = self.figures.get(f"{kind}_ceiling_samples_per_second")
+        edges = (self.figures.get(f"{kind}_ceiling_lowest"), self.figures.get(f"{kind}_ceiling_highest"))
+        return self.throughput is not None and ceiling is not None and exceeds(self.throughput, ceiling, *edges)
 
 
 @dataclass(frozen=True)
@@ -99,13 +105,22 @@ class CellResult:
 
     @property
     def compute_ceiling(self) -> float | None:
-        """Samples/s without a loader, the mean of the repeats that have it."""
-        return self.mean("compute_ceiling_samples_per_second")
+        """Samples/s without a loader, the mean of the repeats that have it; None if one of them was above its own."""
+        return None if self.above("compute") else self.mean("compute_ceiling_samples_per_second")
 
     @property
     def loader_ceiling(self) -> float | None:
-        """Samples/s of the loader without compute, the mean of the repeats that have it."""
-        return self.mean("loader_ceiling_samples_per_second")
+        """Samples/s of the loader without compute, as above."""
+        return None if self.above("loader") else self.mean("loader_ceiling_samples_per_second")
+
+    def above(self, kind: str) -> bool:
+        """Whether a repeat was faster than its own `compute` or `loader` ceiling, which then is no limit."""
+        return any(record.is_above(kind) for record in self.records)
+
+    def values(self, figure: str) -> tuple[float, ...]:
+        """A figure of each measured repeat; none unless all of them have it."""
+        found = [record.figures.get(figure) for record in self.records if record.throughput]
+        return () if None in found else tuple(value for value in found if value is not None)
 
     @property
     def workers(self) -> int:
@@ -238,6 +253,15 @@ FIGURES = (
     "own_services_cpu_cores",
     "train_loss",
     "peak_device_memory_bytes",
+    "joules_per_sample",
+    "host_joules_per_sample",
+    "samples_per_watt_hour",
+    "samples_per_dollar",
+    "flops_per_sample",
+    "model_flops_utilisation",
+    "compute_ceiling_flops_utilisation",
+    "rank_spread_fraction",
+    "slowest_rank_share",
     "trial_seconds",
 )
 FACTS = (

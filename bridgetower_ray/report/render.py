@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
+from bridgetower_ray.report.efficiency_table import efficiency_table
 from bridgetower_ray.report.findings import findings
 from bridgetower_ray.report.plots import plots
 from bridgetower_ray.report.published import Published, against_published, published_results
@@ -75,6 +76,7 @@ def _tables(results: SweepResults) -> list[Table | None]:
         *speedup_tables(results),
         limits_table(results),
         host_share_table(results),
+        efficiency_table(results),
         against_published(results),
     ]
 

@@ -28,6 +28,19 @@ class Ratio:
             return None
         return self.low > 1 or self.high < 1
 
+    @property
+    def text(self) -> str:
+        """`1.28x [1.20, 1.37]`; `~` where the interval holds 1; no interval from single repeats."""
+        if self.low is None or self.high is None:
+            return f"{self.value:.2f}x (one repeat)"
+        mark = "" if self.separated else "~ "
+        return f"{mark}{self.value:.2f}x [{_bound(self.low)}, {_bound(self.high)}]"
+
+
+def _bound(value: float) -> str:
+    """Two decimals, or as many as show on which side of 1 it lies."""
+    return next((text for digits in (2, 3, 4) if float(text := f"{value:.{digits}f}") != 1), f"{value:.4f}")
+
 
 def geometric_mean(values: Sequence[float]) -> float:
     """Of one or more positive values."""

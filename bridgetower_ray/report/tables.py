@@ -134,43 +134,46 @@ def _more_repeats(one: Comparison) -> str:
 
 def limits_table(results: SweepResults) -> Table | None:
     """Throughput beside its ceilings, with the verdict; None where no cell has a ceiling."""
-    with_ceiling = [one for one in results.measured if one.compute_ceiling or one.loader_ceiling]
-    prices = results.sweep_run.prices
-    priced = any(_samples_per_dollar(one, prices) for one in with_ceiling)
-    rows = tuple((one.cell.setting, _limits_row(one, prices if priced else None)) for one in with_ceiling)
+    kinds = ("compute_ceiling_samples_per_second", "loader_ceiling_samples_per_second")
+    with_ceiling = [one for one in results.measured if any(one.mean(kind) for kind in kinds)]
+    rows = tuple((one.cell.setting, _limits_row(one)) for one in with_ceiling)
+    exceeded = any(one.above(kind) for one in with_ceiling for kind in ("compute", "loader"))
     notes = (
         "Compute ceiling: the same training loop on one resident batch.",
         "Loader ceiling: the loader with nothing computed.",
+        "In brackets the slowest and the quickest of the stretches that a ceiling was taken in.",
+        *(("Exceeded: faster than the ceiling by more than its spread, which then says nothing.",) if exceeded else ()),
         *(("Data wait * is an estimate: 1 - throughput / compute ceiling.",) if _any_estimate(results) else ()),
     )
-    columns: tuple[str, ...] = ("samples/s", "compute ceiling", "loader ceiling", "data wait", "held back by")
-    columns += ("samples per dollar",) if priced else ()
+    columns = ("samples/s", "compute ceiling", "loader ceiling", "data wait", "held back by")
     return Table("What holds each cell back", "setting", columns, rows, notes) if rows else None
 
 
-def _limits_row(one: CellResult, prices: Mapping[str, float] | None) -> tuple[str, ...]:
+def _limits_row(one: CellResult) -> tuple[str, ...]:
     star = "*" if one.asynchronous else ""
     waited = percent(one.mean("data_wait_fraction"))
-    entries = (
+    return (
         optional(one.throughput),
-        optional(one.compute_ceiling),
-        optional(one.loader_ceiling),
+        _ceiling_entry(one, "compute"),
+        _ceiling_entry(one, "loader"),
         waited + star if waited else "",
         str(one.verdict or ""),
     )
-    if prices is None:
-        return entries
-    dollars = _samples_per_dollar(one, prices)
-    return (*entries, "" if dollars is None else f"{dollars:,.0f}")
+
+
+def _ceiling_entry(one: CellResult, kind: str) -> str:
+    """The mean of the repeats with the slowest and the quickest stretch of any; marked where it is no limit."""
+    mean = one.mean(f"{kind}_ceiling_samples_per_second")
+    if mean is None:
+        return ""
+    edges = [record.figures.get(f"{kind}_ceiling_{edge}") for record in one.records for edge in ("lowest", "highest")]
+    known = [edge for edge in edges if edge is not None]
+    spread = f" ({figure(min(known))}–{figure(max(known))})" if known else ""
+    return figure(mean) + spread + (" exceeded" if one.above(kind) else "")
 
 
 def _any_estimate(results: SweepResults) -> bool:
     return any(one.asynchronous for one in results.measured)
-
-
-def _samples_per_dollar(one: CellResult, prices: Mapping[str, float]) -> float | None:
-    price = prices.get(str(one.cell.axes["accelerator"]))
-    return None if one.throughput is None or price is None else one.throughput * 3600 / price
 
 
 def host_share_table(results: SweepResults) -> Table | None:
@@ -179,7 +182,7 @@ def host_share_table(results: SweepResults) -> Table | None:
     rows = tuple(
         (
             f"{pair.comparison.numerator.cell.setting} over {pair.comparison.denominator.cell.setting}",
-            (pair.comparison.text, f"{pair.compute_only:.2f}x", f"{pair.host_factor:.2f}x"),
+            (pair.comparison.text, pair.compute_only.text, pair.host_factor.text),
         )
         for pair in pairs
     )

@@ -5,16 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridgetower_ray.report.diagnosis import flags, takes_turns, verdict
+from bridgetower_ray.report.diagnosis import exceeds, takes_turns, verdict
+from bridgetower_ray.report.efficiency import efficiency_figures
+from bridgetower_ray.report.flags import flags
+from bridgetower_ray.report.ranks import rank_figures
 from bridgetower_ray.report.records import HEADLINE
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import StoreRefused, StoreUnavailable, Tracking
 from bridgetower_ray.store.writing import StoreWriter, open_run
+from bridgetower_ray.sweep.accelerators import dense_bf16_peak
 from bridgetower_ray.sweep.cells import MEDIA_LOADER, Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
 from bridgetower_ray.sweep.progress import SweepProgress, TrialProgress, View
 from bridgetower_ray.sweep.sweep_run import TrialRecord
+
+PACE_STEPS = 10  # whose pace is shown
+SHOWN = 1000  # steps, of all ranks, among which the last ones of the first rank are
 
 
 @dataclass
@@ -27,6 +34,8 @@ class _Attempt:
     environment: dict[str, Any] | None = None
     measured: dict[str, Any] | None = None
     system: list[dict[str, Any]] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
+    reported: str = ""  # by the actor, which knows nothing of a training's own phases
     node: str = ""
 
 
@@ -92,7 +101,8 @@ class Recorder:
         attempt = self._attempts.get(index)
         if attempt is None:
             return  # it has its outcome
-        attempt.progress.phase = attempt.progress.phase if report["events"] else report["phase"]
+        if report["phase"] != attempt.reported:
+            attempt.progress.phase = attempt.reported = report["phase"]
         attempt.progress.node = attempt.node = report["node"]
         for event in report["events"]:
             self._take(attempt, dict(event))
@@ -101,15 +111,16 @@ class Recorder:
     def _take(self, attempt: _Attempt, event: dict[str, Any]) -> None:
         match event.pop("event", None):
             case "phase":
-                attempt.progress.phase = event["phase"]
+                attempt.progress.phase = event["phase"].replace("_", "-")
+            case "phases":
+                attempt.phases = event
             case "environment":
                 attempt.environment = event
             case "steps":
-                attempt.steps += event["steps"]
-                _show_steps(attempt.progress, event, attempt.steps)
+                _take_steps(attempt, event)
             case "measured":
                 attempt.measured = event
-            case "ceilings":
+            case "figures":
                 attempt.measured = {**(attempt.measured or {}), **event}
             case "system":
                 attempt.system.append(event)
@@ -165,17 +176,19 @@ class Recorder:
 
 
 def _record(attempt: _Attempt, outcome: Outcome, log: str = "") -> TrialRecord:
+    figures = _figures(attempt)
     return attempt.record.model_copy(
         update={
             "outcome": Outcome(outcome.kind, redact(outcome.reason)),
             "ended_ms": _now_ms(),
             "node": attempt.node,
             "environment": attempt.environment,
-            "measured": attempt.measured,
+            "measured": figures,
             "steps": tuple(attempt.steps),
+            "phases": attempt.phases,
             "system": tuple(attempt.system),
             "verdict": _verdict(attempt),
-            "flags": _flags(attempt),
+            "flags": _flags(attempt, figures),
             "log": log,
         }
     )
@@ -228,28 +241,52 @@ def _as_rehearsed(outcome: Outcome, measured: Mapping[str, Any] | None) -> tuple
     return (Outcome(Kind.REHEARSED) if outcome.kind is Kind.MEASURED else outcome), figures
 
 
+def _figures(attempt: _Attempt) -> dict[str, Any] | None:
+    """What was measured, with what is made from it: how far its ranks were apart, what a sample cost."""
+    measured, trial = attempt.measured, attempt.progress.trial
+    if measured is None or HEADLINE not in measured:
+        return measured
+    known = dense_bf16_peak(trial.cell.accelerator.name, ", ".join((attempt.environment or {}).get("devices", ())))
+    peak = (trial.peak_tflops or (known[0] if known else None)) if trial.cell.training.bf16 else None
+    made = efficiency_figures(measured, trial.cell.devices, peak, trial.price_per_hour)
+    return {**measured, **rank_figures(attempt.steps), **made}
+
+
 def _verdict(attempt: _Attempt) -> str | None:
     figures = attempt.measured or {}
     training = attempt.progress.trial.cell.training
     if HEADLINE not in figures:
         return None
     turns = takes_turns(training.dataloader_num_workers, training.mediapipe_dataloader)
-    ceilings = (figures.get("compute_ceiling_samples_per_second"), figures.get("loader_ceiling_samples_per_second"))
-    return verdict(figures[HEADLINE], *ceilings, turns)
+    return verdict(figures[HEADLINE], _limit(figures, "compute"), _limit(figures, "loader"), turns)
 
 
-def _flags(attempt: _Attempt) -> tuple[str, ...]:
-    cell, usable = attempt.progress.trial.cell, (attempt.environment or {}).get("cpus_usable")
-    return flags(attempt.measured, cell.steady_window_steps, cell.wanted_cpus, usable) if attempt.measured else ()
+def _limit(figures: Mapping[str, float], kind: str) -> float | None:
+    """A ceiling, unless the throughput is above it."""
+    ceiling = figures.get(f"{kind}_ceiling_samples_per_second")
+    edges = (figures.get(f"{kind}_ceiling_lowest"), figures.get(f"{kind}_ceiling_highest"))
+    return None if ceiling is None or exceeds(figures[HEADLINE], ceiling, *edges) else ceiling
+
+
+def _flags(attempt: _Attempt, figures: Mapping[str, Any] | None) -> tuple[str, ...]:
+    cell, environment = attempt.progress.trial.cell, attempt.environment or {}
+    usable, niceness = environment.get("cpus_usable"), environment.get("conditions", {}).get("niceness")
+    return flags(figures, cell.steady_window_steps, cell.wanted_cpus, usable, niceness) if figures else ()
+
+
+def _take_steps(attempt: _Attempt, event: Mapping[str, Any]) -> None:
+    rank = event.get("rank", 0)
+    attempt.steps += [{"rank": rank, **step} for step in event["steps"]]
+    if rank == 0:
+        _show_steps(attempt.progress, event, [step for step in attempt.steps[-SHOWN:] if not step["rank"]])
 
 
 def _show_steps(progress: TrialProgress, event: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
     """Steps so far, and the pace of the last ten for all ranks."""
     progress.step, progress.total_steps = steps[-1]["step"], event["total_steps"]
-    recent = steps[-10:]
+    recent = steps[-PACE_STEPS:]
     seconds = sum(step["seconds"] for step in recent)
     samples = sum(step["samples"] for step in recent) * progress.trial.cell.devices
-    progress.phase = "warm-up" if steps[-1]["warmup"] else "measuring"
     progress.samples_per_second = samples / seconds if seconds else None
 
 

@@ -45,7 +45,8 @@ def metrics(record: TrialRecord) -> list[Point]:
     ordered |= figures
     ordered["trial_seconds"] = (record.ended_ms - record.started_ms) / 1000
     points = [Point(name, float(value), 0) for name, value in ordered.items()]
-    for step in record.steps:
+    points += [Point(f"phase/{name}_seconds", value, 0) for name, value in record.phases.items()]
+    for step in (one for one in record.steps if not one.get("rank")):
         series = {"fetch_seconds": step["fetch_seconds"], "seconds": step["seconds"]}
         series["samples_per_second"] = step["samples"] / step["seconds"] if step["seconds"] else 0.0
         points += [Point(f"step/{name}", value, step["step"]) for name, value in series.items()]
@@ -70,6 +71,8 @@ def params(record: TrialRecord) -> dict[str, str]:
         found = (record.environment or {}).get(section, {})
         values |= {f"{prefix}.{name}": value for name, value in found.items() if name != "left_out"}
     values["data.left_out"] = _names_of_left_out(record) or None
+    for name, value in (record.environment or {}).get("conditions", {}).items():
+        values[f"env.{name}"] = value
     for name in (
         "host",
         "cpu_model",

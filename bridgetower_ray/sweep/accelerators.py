@@ -54,6 +54,26 @@ ACCELERATORS: dict[str, Accelerator] = {
 }
 
 
+# Dense bf16 peak of a device in TFLOP/s, and where it is given. The first whose words are in the device's own name.
+PEAKS: dict[str, tuple[tuple[str, float, str], ...]] = {
+    "gaudi2": (("", 432.0, "Intel Gaudi 2 white paper (2022)"),),
+    "gaudi3": (("", 1835.0, "Intel Gaudi 3 white paper (2024); 1677 in Intel's later datasheets"),),
+    "h100": (
+        ("PCIe", 756.0, "NVIDIA H100 datasheet, PCIe, without sparsity"),
+        ("NVL", 835.0, "NVIDIA H100 NVL datasheet, without sparsity"),
+        ("", 989.0, "NVIDIA H100 datasheet, SXM, without sparsity"),
+    ),
+    "h200": (("", 989.0, "NVIDIA H200 datasheet, SXM, without sparsity"),),
+    "a100-80gb": (("", 312.0, "NVIDIA A100 datasheet, without sparsity"),),
+}
+
+
+def dense_bf16_peak(accelerator: str, device_name: str) -> tuple[float, str] | None:
+    """TFLOP/s of one device and the source; None for a chip that is not known, as one of a sweep's own is."""
+    found = (one for one in PEAKS.get(accelerator, ()) if one[0].lower() in device_name.lower())
+    return next(((peak, source) for _, peak, source in found), None)
+
+
 def variant(name: str, like: str) -> Accelerator:
     """An accelerator of the user's own: everything as `like` has it, under another name and marker."""
     return replace(ACCELERATORS[like], name=name, label=name)

@@ -136,6 +136,7 @@ class Trial(Strict):
     resources: dict[str, float]
     python: str | None = None
     price_per_hour: float | None = None
+    peak_tflops: float | None = None
     rehearsal: bool = False
 
     @property

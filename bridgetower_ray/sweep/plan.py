@@ -220,6 +220,7 @@ def _trials(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[Trial]:
                 resources=cell.resources,
                 python=settings.python if settings else None,
                 price_per_hour=settings.price_per_hour if settings else None,
+                peak_tflops=settings.peak_tflops if settings else None,
             )
 
 

@@ -89,6 +89,9 @@ class AcceleratorSettings(Strict):
 
     devices: Positive | None = Field(None, description="devices a trial takes, all on one node")
     price_per_hour: Annotated[float, Field(gt=0)] | None = Field(None, description="of a node's devices in use")
+    peak_tflops: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="dense bf16 peak of one device in TFLOP/s, where the known one is not this device's"
+    )
     python: str | None = Field(None, description="interpreter that trains, a path or a name; it needs no Ray")
     like: str | None = Field(None, description="known accelerator that this one, of your own, behaves like")
 

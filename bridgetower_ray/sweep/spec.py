@@ -96,6 +96,12 @@ class SweepSpec(Strict):
         settings = self.accelerators.items()
         return {name: one.price_per_hour for name, one in settings if one.price_per_hour is not None}
 
+    @property
+    def peaks(self) -> dict[str, float]:
+        """TFLOP/s of one device of each accelerator, where the file says it."""
+        settings = self.accelerators.items()
+        return {name: one.peak_tflops for name, one in settings if one.peak_tflops is not None}
+
     @model_validator(mode="after")
     def _consistent(self) -> "SweepSpec":
         for check in (

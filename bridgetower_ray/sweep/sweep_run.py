@@ -39,7 +39,8 @@ class SweepRun(_Described):
     """What a report must know of the sweep file beside the records: the file as it was when last it was run.
 
     `experiment` is the sweep's name and that of its MLflow experiment; `axes` holds the values of each axis,
-    `prices` those per hour by accelerator, `stack` the driver's software.
+    `prices` those per hour by accelerator, `peaks` TFLOP/s of a device where the file gives them, `stack` the driver's
+    software.
     """
 
     id: str
@@ -52,6 +53,7 @@ class SweepRun(_Described):
     baseline: str | None = None
     published: str | None = None
     prices: dict[str, float] = Field(default_factory=dict)
+    peaks: dict[str, float] = Field(default_factory=dict)
     accelerator_labels: dict[str, str] = Field(default_factory=dict)
     stack: dict[str, str] = Field(default_factory=dict)
 
@@ -85,7 +87,7 @@ def _values_of_axes(cells: Sequence[Mapping[str, AxisValue]]) -> dict[str, tuple
 
 
 class TrialRecord(Strict):
-    """All that one attempt at a trial left: raw steps, environment, figures, outcome.
+    """All that one attempt at a trial left: every rank's steps, seconds of each phase, environment, figures, outcome.
 
     `attempt` is unique: a record that is written twice is still one run.
     """
@@ -100,6 +102,7 @@ class TrialRecord(Strict):
     environment: dict[str, Any] | None = None
     measured: dict[str, Any] | None = None
     steps: tuple[dict[str, Any], ...] = ()
+    phases: dict[str, float] = Field(default_factory=dict)
     system: tuple[dict[str, Any], ...] = ()
     verdict: str | None = None
     flags: tuple[str, ...] = ()
@@ -146,6 +149,7 @@ def describe_sweep_run(identity: str, plan: Plan, stack: dict[str, str]) -> Swee
         repeats=spec.measure.repeats,
         published=spec.published,
         prices=spec.prices,
+        peaks=spec.peaks,
         cells=tuple(
             CellRecord(
                 cell_id=cell.cell.cell_id,

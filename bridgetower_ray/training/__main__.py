@@ -33,7 +33,9 @@ def main() -> int:
         return 2
     die_with_supervisor()
     _set_environment(job.trial.cell)
-    return _measure(job, Events(int(os.environ.get("RANK", "0"))))
+    events = Events(int(os.environ.get("RANK", "0")))
+    events.phase("importing")
+    return _measure(job, events)
 
 
 def _measure(job: Job, events: Events) -> int:

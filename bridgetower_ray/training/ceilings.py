@@ -16,14 +16,17 @@ from transformers import Trainer
 
 from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.training.backends.contract import Backend
+from bridgetower_ray.training.edges import HostWatch
 from bridgetower_ray.training.meter import Meter, Window
 from bridgetower_ray.training.samples import Samples
 from bridgetower_ray.training.trainer import trainer_for
 
-COMPUTE_SECONDS = 6.0
+STRETCHES = 3
+COMPUTE_SECONDS = 2.5
 COMPUTE_WARMUP_STEPS = 3
-FEWEST_STEPS = 10
-LOADER_SECONDS = 10.0
+FEWEST_STEPS = 5
+LOADER_SECONDS = 3.5
+WATCHED = ("foreign_cpu_cores", "stolen_cpu_cores", "throttled_periods_fraction")
 NO_CEILING = (RuntimeError, ValueError, OSError, MemoryError)  # what costs the ceiling, and not the measurement
 
 
@@ -48,6 +51,97 @@ class ResidentBatches:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self._batch for _ in range(self._steps))
+
+
+class Ceilings:
+    """Both limits of a cell, each by several short stretches around its window, so that their spread is known.
+
+    A stretch of the loader comes before the training, which nothing of it outlives: its workers are gone, the random
+    generators are put back. The computing comes after the window alone: another training before it would leave the
+    device's memory and its compiled graphs otherwise than a training by itself finds them.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        backend: Backend,
+        cell: Cell,
+        data: Samples,
+        settle: Callable[[], None],
+        watch: HostWatch | None = None,
+    ) -> None:
+        """Args:
+        trainer: the one that is to train; its model is trained on after its window.
+        """
+        self._trainer, self._backend, self._cell, self._data = trainer, backend, cell, data
+        self._settle, self._watch = settle, watch
+        self._rates: dict[str, list[float]] = {"loader": [], "compute": []}
+        self._failed: dict[str, str] = {}
+
+    def before(self) -> None:
+        """A stretch of the loader before the training."""
+        with torch.random.fork_rng(devices=[]):
+            self._stretch("loader", self._loader_rate)
+
+    def after(self, window: Window, throughput: float) -> Iterator[dict[str, Any]]:
+        """The other stretches in turn; after each what is known so far, in samples/s over all ranks.
+
+        A limit that fails is absent, with its reason; nothing is taken from the measurement, which has been said. A
+        rank that fails in the middle of a step ends the trial, for the others wait for it.
+
+        Args:
+            window: the real one, which says how long a step takes at most.
+            throughput: of the real window, over all ranks.
+        """
+        if self._watch is not None:
+            self._watch.begins()
+        for _ in range(STRETCHES):
+            if len(self._rates["loader"]) < STRETCHES:
+                self._stretch("loader", self._loader_rate)
+                yield self._figures(throughput)
+            self._stretch("compute", lambda: self._compute_rate(window))
+            yield self._figures(throughput)
+        use = self._watch.figures() if self._watch is not None else {}
+        yield {f"ceilings_{name}": value for name, value in use.items() if name in WATCHED}
+
+    def _stretch(self, kind: str, rate: Callable[[], float]) -> None:
+        if kind in self._failed:
+            return
+        try:
+            self._rates[kind].append(rate())
+        except NO_CEILING as error:
+            if kind == "compute" and self._trainer.args.world_size > 1:
+                raise
+            self._failed[kind] = str(error) if kind == "loader" else reason_of(error)
+            self._rates[kind].clear()
+
+    def _figures(self, throughput: float) -> dict[str, Any]:
+        found: dict[str, Any] = {f"{kind}_ceiling_failed": reason for kind, reason in self._failed.items()}
+        for kind, rates in self._rates.items():
+            if rates:
+                found[f"{kind}_ceiling_samples_per_second"] = math.fsum(rates) / len(rates)
+                found |= {f"{kind}_ceiling_lowest": min(rates), f"{kind}_ceiling_highest": max(rates)}
+        if self._backend.asynchronous and self._rates["compute"]:
+            found["data_wait_fraction"] = max(0.0, 1 - throughput / found["compute_ceiling_samples_per_second"])
+        return found
+
+    def _loader_rate(self) -> float:
+        def rate() -> float:
+            self._settle()
+            loader = independent(self._trainer.get_train_dataloader())
+            found = loader_rate(loader, self._cell.prefetched_batches + 1, self._backend.synchronize)
+            if hasattr(loader, "end"):
+                loader.end()  # accelerate holds on to a loader that was left before its end
+            return found
+
+        try:
+            return of_all_ranks(rate)
+        finally:
+            self._trainer.accelerator.free_memory()
+
+    def _compute_rate(self, window: Window) -> float:
+        alone = compute_window(self._trainer, self._backend, self._cell, self._data, window, self._settle)
+        return of_all_ranks(lambda: sum(step.samples for step in alone.steps) / alone.seconds)
 
 
 def compute_window(

@@ -7,6 +7,7 @@ from typing import Any
 import psutil
 import torch
 
+from bridgetower_ray.doctor.conditions import conditions
 from bridgetower_ray.doctor.hardware import cpu_model, driver_version, usable_cpus
 from bridgetower_ray.doctor.software import git_commit, library_versions, source_hash
 from bridgetower_ray.training.variables import AT_START
@@ -28,6 +29,7 @@ def describe_environment(device_names: list[str]) -> dict[str, Any]:
         "driver": driver_version(),
         "torch_threads": torch.get_num_threads(),
         "variables": AT_START,
+        "conditions": conditions(),
         "code_commit": git_commit(),
         "code_hash": source_hash(),
         "versions": library_versions(),

@@ -2,13 +2,14 @@
 
 import json
 import os
+import time
 from typing import Any
 
 EVENTS_FD = "BRIDGETOWER_RAY_EVENTS_FD"  # file descriptor to write to; standard output where it is not set
 
 
 class Events:
-    """Writes events; every rank but the first writes only its failure."""
+    """Writes events; every rank but the first writes only its steps and its failure."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -18,6 +19,14 @@ class Events:
         """Write one event, from rank 0 only."""
         if self._rank == 0:
             self._write(event, fields)
+
+    def phase(self, phase: str) -> None:
+        """Say what begins now, by the clock that all processes of a host share."""
+        self.emit("phase", phase=phase, at=time.monotonic())
+
+    def steps(self, **fields: Any) -> None:
+        """Write steps, from every rank."""
+        self._write("steps", {"rank": self._rank, **fields})
 
     def failed(self, kind: str, reason: str, whole_node: bool = False) -> None:
         """Say why this rank gives up; `whole_node`: every other trial of the kind would, here."""

@@ -28,10 +28,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Window:
-    """The measured stretch: seconds between its two edges, and its steps."""
+    """The measured stretch: when it opened by the meter's clock, seconds between its two edges, and its steps."""
 
     seconds: float
     steps: tuple[Step, ...]
+    opened: float = 0.0
 
     @property
     def fetch_seconds(self) -> float:
@@ -146,4 +147,5 @@ class Meter:
         """
         if len(self._steps) != self._total_steps:
             raise RuntimeError(f"the window did not close: {len(self._steps)} of {self._total_steps} steps ran")
-        return Window(self._closed - self._opened, tuple(self._steps[self._warmup_steps :]))
+        steps = tuple(self._steps[self._warmup_steps :])
+        return Window(self._closed - self._opened, steps, self._opened)

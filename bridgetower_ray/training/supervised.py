@@ -12,9 +12,13 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_supervisor() -> None:
-    """Have the kernel end this process when the one that supervises it dies, however it dies."""
+    """Have the kernel end this process when the one that supervises it dies, however it dies.
+
+    The signals that Ray's workers have blocked are heard again.
+    """
     if EVENTS_FD in os.environ:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def leave(status: int) -> NoReturn:

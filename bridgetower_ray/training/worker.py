@@ -1,39 +1,31 @@
 """One rank's story, top to bottom: prepare, build, train under the meter, say what was measured."""
 
 import os
+import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
-import torch.distributed as distributed
 import transformers
 
 from bridgetower_ray.data.preparation import Prepared, prepare
-from bridgetower_ray.doctor.neighbours import HostUse, foreign_device_processes, host_use, neighbours
 from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.training.backends.choice import backend_for
 from bridgetower_ray.training.backends.contract import Backend
-from bridgetower_ray.training.ceilings import (
-    NO_CEILING,
-    compute_window,
-    gather,
-    independent,
-    loader_rate,
-    of_all_ranks,
-    reason_of,
-)
+from bridgetower_ray.training.ceilings import Ceilings, gather
+from bridgetower_ray.training.edges import Edges, HostWatch
 from bridgetower_ray.training.environment import describe_environment
 from bridgetower_ray.training.events import Events
+from bridgetower_ray.training.flops import flops_per_sample
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.media_loading import media_loader, name_of_loader
 from bridgetower_ray.training.meter import Meter, Step, Window
 from bridgetower_ray.training.model import describe, load_model
 from bridgetower_ray.training.precision import SeenPrecision
-from bridgetower_ray.training.samples import Samples, make_samples, normalise_inside_step
+from bridgetower_ray.training.samples import make_samples, normalise_inside_step
 from bridgetower_ray.training.trainer import describe_loader, trainer_for
 
 PROGRESS_SECONDS = 1.0
@@ -42,7 +34,8 @@ PROGRESS_SECONDS = 1.0
 def run_rank(job: Job, events: Events) -> None:
     """Measure the job's trial as one of its ranks.
 
-    Emits `environment` (what runs), `steps` (progress), `measured` (the result) and, after it, `ceilings`.
+    Emits `phase` (what begins), `environment` (what runs), `steps` (progress, from every rank), `measured` (the
+    result) and, after it, `figures` (what explains it).
 
     Raises:
         TrialError: the trial cannot run as it was asked for.
@@ -52,11 +45,12 @@ def run_rank(job: Job, events: Events) -> None:
     _check_world_size(cell)
     torch.set_num_threads(cell.training.cpu_threads_per_rank)
     torch.multiprocessing.set_start_method(cell.training.multiprocessing_context, force=True)
-    events.emit("phase", phase="loading")
+    events.phase("loading")
     prepared = job.prepared or prepare(cell, Path(job.base_folder))
     backend = backend_for(cell)
     total_steps = _total_steps(cell, prepared.rows)
-    edges = Edges(backend, watch=not job.trial.rehearsal, driver=job.driver.here if job.driver else None)
+    watch = None if job.trial.rehearsal else HostWatch(job.driver.here if job.driver else None)
+    edges = Edges(backend, events, watch)
     sink = ProgressSink(events, total_steps)
     meter = Meter(cell.warmup_steps, total_steps, edges.settle, sink=sink, opens=edges.opens)
     with tempfile.TemporaryDirectory(prefix="bridgetower-ray-") as scratch:
@@ -76,98 +70,36 @@ def run_rank(job: Job, events: Events) -> None:
         events.emit("environment", **described)
         # torch.compile would trace the look, and compile anew once it is gone.
         seen = SeenPrecision(model) if cell.training.torch_compile_backend is None else None
+        ceilings = Ceilings(trainer, backend, cell, data, edges.settle, watch) if cell.measure.ceilings else None
+        if ceilings is not None and batches is None:
+            events.phase("ceilings")
+            ceilings.before()
+        events.phase("first_step")
         outcome = trainer.train()
         if seen is not None and seen.words is not None:
             described["effective"]["precision"] = seen.words
             events.emit("environment", **described)
-        measured = edges.compilations() | edges.neighbours()
+        measured = edges.compilations() | edges.host()
         window = meter.window()
         samples = sum(gather(sum(step.samples for step in window.steps)))
         events.emit("measured", **measured, **summarise(window, samples, backend), train_loss=outcome.training_loss)
-        if cell.measure.ceilings:
-            events.emit("phase", phase="ceilings")
-            _emit_ceilings(events, trainer, backend, cell, data, window, samples / window.seconds)
+        if ceilings is not None:
+            events.phase("ceilings")
+            for figures in ceilings.after(window, samples / window.seconds):
+                events.emit("figures", **figures)
+        events.phase("ending")
+        if int(os.environ.get("RANK", "0")) == 0:
+            events.emit("figures", **_work(model, cell))
 
 
-def _emit_ceilings(
-    events: Events,
-    trainer: transformers.Trainer,
-    backend: Backend,
-    cell: Cell,
-    data: Samples,
-    window: Window,
-    throughput: float,
-) -> None:
-    """Both ceilings in samples/s, each as soon as it is known; one that fails is absent, with its reason.
-
-    Nothing is taken from the measurement, which has been said. Compute comes last: a rank that fails in the middle of
-    a step ends the trial, for the others wait for it.
-    """
-    settle = Edges(backend).settle
-
-    def loader_ceiling() -> float:
-        settle()
-        loader = independent(trainer.get_train_dataloader())
-        return loader_rate(loader, cell.prefetched_batches + 1, backend.synchronize)
-
-    found: dict[str, Any] = {}
+def _work(model: transformers.PreTrainedModel, cell: Cell) -> dict[str, float]:
+    """Operations a sample; absent where the model does not run on torch's meta device."""
+    pooler = model.bridgetower.text_model.pooler is not None
     try:
-        found["loader_ceiling_samples_per_second"] = of_all_ranks(loader_ceiling)
-    except NO_CEILING as error:
-        found["loader_ceiling_failed"] = str(error)
-    events.emit("ceilings", **found)
-    try:
-        alone = compute_window(trainer, backend, cell, data, window, settle)
-    except NO_CEILING as error:
-        if trainer.args.world_size > 1:
-            raise
-        found["compute_ceiling_failed"] = reason_of(error)
-    else:
-        compute = of_all_ranks(lambda: sum(step.samples for step in alone.steps) / alone.seconds)
-        found["compute_ceiling_samples_per_second"] = compute
-        if backend.asynchronous:
-            found["data_wait_fraction"] = max(0.0, 1 - throughput / compute)
-    events.emit("ceilings", **found)
-
-
-class Edges:
-    """What is done at the two edges of the window: bring all to rest, and read who else uses the host."""
-
-    def __init__(self, backend: Backend, watch: bool = False, driver: tuple[int, float] | None = None) -> None:
-        self._backend, self._watch, self._driver = backend, watch, driver
-        self._before: HostUse | None = None
-        self._compiled: list[int | None] = []
-
-    def settle(self) -> None:
-        """Every device at rest, then every rank here."""
-        self._backend.synchronize()
-        if distributed.is_initialized():
-            distributed.barrier()
-        self._compiled.append(self._backend.graph_compilations())
-
-    def compilations(self) -> dict[str, Any]:
-        """Graphs that this rank compiled between the two edges; absent where that cannot be told."""
-        opened, closed = self._compiled[-2:]
-        return {} if opened is None or closed is None else {"graph_compilations": closed - opened}
-
-    def opens(self) -> None:
-        """Just before the window's first reading of the clock; one rank looks for all."""
-        if self._watch and os.environ.get("RANK", "0") == "0":
-            self._before = host_use(self._driver)
-
-    def neighbours(self) -> dict[str, Any]:
-        """What others used of the host while the window was open; call it right after."""
-        if self._before is None:
-            return {}
-        found = neighbours(self._before, host_use(self._driver))
-        return {
-            "foreign_cpu_cores": found.foreign_cores,
-            "own_services_cpu_cores": found.own_services_cores,
-            "foreign_processes": list(found.busiest),
-            "foreign_device_processes": list(foreign_device_processes()),
-            "niceness": psutil.Process().nice(),
-            "cpus": psutil.cpu_count(),
-        }
+        return {"flops_per_sample": flops_per_sample(model.config, pooler, cell.training.max_seq_length)}
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        sys.stderr.write(f"operations a sample were not counted: {error}\n")
+        return {}
 
 
 def summarise(window: Window, samples: int, backend: Backend) -> dict[str, Any]:
@@ -179,6 +111,7 @@ def summarise(window: Window, samples: int, backend: Backend) -> dict[str, Any]:
     memory = backend.peak_memory_bytes()
     return {
         "train_samples_per_second": samples / window.seconds,
+        "window_opened": window.opened,
         "window_seconds": window.seconds,
         "window_steps": len(window.steps),
         "window_samples": samples,
@@ -200,9 +133,11 @@ class ProgressSink:
 
     def __call__(self, step: Step, now: float) -> None:
         """Take a step; send what is pending if it is time or the last one."""
+        if step.step == 1 and step.warmup:
+            self._events.phase("warm_up")
         self._pending.append(step)
         if now - self._sent >= PROGRESS_SECONDS or step.step == self._total_steps:
-            self._events.emit("steps", total_steps=self._total_steps, steps=[asdict(one) for one in self._pending])
+            self._events.steps(total_steps=self._total_steps, steps=[asdict(one) for one in self._pending])
             self._pending, self._sent = [], now
 
 

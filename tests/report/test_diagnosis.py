@@ -12,8 +12,10 @@ import pytest
 
 from bridgetower_ray.cluster.progress import PlainView
 from bridgetower_ray.doctor.neighbours import HostUse, host_use, neighbours
-from bridgetower_ray.report.diagnosis import contamination, flags, predict_workers, takes_turns, verdict
+from bridgetower_ray.report.diagnosis import exceeds, predict_workers, takes_turns, verdict
+from bridgetower_ray.report.flags import contamination, flags
 from bridgetower_ray.report.limits import speedup_pairs, worker_advice
+from bridgetower_ray.report.ranks import rank_figures
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.tables import host_share_table, limits_table
 from bridgetower_ray.store.location import default_uri
@@ -116,11 +118,30 @@ def test_recompilation_and_a_crowded_host_are_flagged() -> None:
     assert flags({"graph_compilations": 0}, 0, wanted_cpus=2, usable_cpus=2) == ()
 
 
+def steps_of(rank: int, fetches: list[float]) -> list[dict[str, Any]]:
+    common = {"rank": rank, "seconds": 1.0, "samples": 4, "epoch_start": False}
+    return [
+        {**common, "step": number, "warmup": number == 1, "fetch_seconds": fetch}
+        for number, fetch in enumerate(fetches, start=1)
+    ]
+
+
+def test_the_rank_that_is_last_to_have_its_batch_is_named() -> None:
+    figures = rank_figures([*steps_of(0, [9, 0.1, 0.1, 0.4]), *steps_of(1, [0, 0.3, 0.5, 0.1])])
+    assert figures == pytest.approx(
+        {"rank_spread_fraction": (0.2 + 0.4 + 0.3) / 3, "slowest_rank": 1.0, "slowest_rank_share": 2 / 3}
+    )
+
+
+def test_one_rank_is_not_compared_with_itself() -> None:
+    assert rank_figures(steps_of(0, [1, 2, 3])) == {}
+
+
 def test_a_trial_that_is_served_after_everybody_else_is_flagged() -> None:
     """Ray's workers have niceness 15 of their own accord, and a trial's ranks inherit it."""
-    assert flags({"niceness": 15}, 0) == ("niceness 15: any ordinary process of the host was served first",)
-    assert flags({"niceness": 0}, 0) == ()
-    assert flags({"niceness": -5}, 0) == ()
+    assert flags({}, 0, niceness="15") == ("niceness 15: any ordinary process of the host was served first",)
+    assert flags({}, 0, niceness="0") == ()
+    assert flags({}, 0, niceness="-5") == ()
 
 
 def test_neighbours_are_what_the_host_did_less_the_trial_less_our_own_services() -> None:
@@ -320,7 +341,7 @@ def test_a_trial_that_ends_well_without_a_measurement_is_failed(folder: Path, sp
 
 def test_verdict_and_flags_are_tags_of_the_run(folder: Path, spec_of: SpecOf) -> None:
     ceilings = {
-        "event": "ceilings",
+        "event": "figures",
         "compute_ceiling_samples_per_second": 100.0,
         "loader_ceiling_samples_per_second": 99.0,
     }
@@ -361,19 +382,96 @@ def test_the_report_says_how_much_of_a_speedup_is_the_hosts_doing(spec_of: SpecO
     runs += with_ceilings(sweep_run, "h100 · workers=1", 580, 750, 590)
     results = gather(sweep_run, runs)
     pair = next(iter(speedup_pairs(results)))
-    assert (pair.compute_only, pair.host_factor) == pytest.approx((1.2, 2.0 / 1.2))
+    assert (pair.compute_only.value, pair.host_factor.value) == pytest.approx((1.2, 2.0 / 1.2))
     table = host_share_table(results)
     assert table is not None
-    assert table.rows[0][1][1:] == ("1.20x", "1.67x")
+    assert table.rows[0][1][1:] == ("1.20x [1.20, 1.20]", "1.67x [1.66, 1.67]")
 
 
-def test_the_limits_table_has_verdict_estimate_and_samples_per_dollar(spec_of: SpecOf) -> None:
-    sweep_run = sweep_run_of(spec_of(MINI + "accelerators: {cpu: {price_per_hour: 10.0}}\n"))
+def test_the_limits_table_has_verdict_and_estimate(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
     runs = with_ceilings(sweep_run, "cpu · workers=1", 300, 750, 310)
     table = limits_table(gather(sweep_run, runs))
     assert table is not None
-    assert table.rows[0][1] == ("300.4", "750.0", "310.0", "60%*", "loader-bound", "108,162")
+    assert table.rows[0][1] == ("300.4", "750.0", "310.0", "60%*", "loader-bound")
     assert any("estimate" in note for note in table.notes)
+
+
+def test_a_cell_above_a_ceiling_gets_no_verdict_no_advice_and_no_share_from_it(spec_of: SpecOf) -> None:
+    text = MINI.replace("[cpu]", "[gaudi2, h100]").replace("accelerator: cpu", "accelerator: h100")
+    sweep_run = sweep_run_of(spec_of(text))
+    runs = with_ceilings(sweep_run, "gaudi2 · workers=1", 600, 500, 900)
+    runs += with_ceilings(sweep_run, "h100 · workers=1", 300, 750, 310)
+    results = gather(sweep_run, runs)
+    above = results.find("gaudi2 · workers=1")
+    assert above is not None
+    assert (above.verdict, above.compute_ceiling, above.loader_ceiling) == (None, None, 900)
+    assert list(speedup_pairs(results)) == []
+    assert [advice.subject for advice in worker_advice(results)] == ["h100"]
+    table = limits_table(results)
+    assert table is not None
+    assert table.rows[0][1][1] == "500.0 exceeded"
+
+
+@pytest.mark.parametrize(
+    ("throughput", "lowest", "highest", "expected"),
+    [
+        (101, 99.5, 100.5, False),
+        (103, 99.5, 100.5, True),
+        (109, 95, 105, False),
+        (111, 95, 105, True),
+        (103, None, None, True),
+    ],
+)
+def test_a_ceiling_is_exceeded_by_more_than_its_spread(
+    throughput: float, lowest: float | None, highest: float | None, expected: bool
+) -> None:
+    assert exceeds(throughput, 100, lowest, highest) is expected
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"),
+    [
+        ({"cpus": 8, "own_services_cpu_cores": 0.9}, "this sweep's own Ray and driver used 0.9 of 8 cores"),
+        ({"cpus": 8, "stolen_cpu_cores": 0.5}, "stolen: a hypervisor gave 0.5 of 8 cores"),
+        ({"throttled_periods_fraction": 0.4}, "throttled: a CPU quota stopped processes in 40% of its periods"),
+        ({"memory_pressure_fraction": 0.05}, "memory pressure: something waited for memory in 5% of the window"),
+        ({"io_pressure_fraction": 0.2}, "io pressure"),
+        ({"cpu_pressure_fraction": 0.5}, "cpu pressure"),
+        ({"swapped_bytes": 5 * 2**20}, "swapped: 5 MiB"),
+        (
+            {"device_throttled_fraction": 0.5, "device_throttled": ["power cap"]},
+            "slowed in 50% of the window (power cap)",
+        ),
+        ({"device_throttled_seconds": 6.0, "window_seconds": 10.0}, "slowed in 60% of the window (power or heat)"),
+        ({"device_errors": ["2 uncorrected memory"]}, "device errors in the window: 2 uncorrected memory"),
+        ({"device_energy_joules": 900.0, "device_energy_by_power_joules": 500.0}, "energy counter says 900 J"),
+        ({"cpus": 8, "ceilings_foreign_cpu_cores": 2.0}, "while the ceilings were taken"),
+        ({"model_flops_utilisation": 1.4}, "140% of the device's peak"),
+        (
+            {"train_samples_per_second": 26.3, "compute_ceiling_samples_per_second": 21.3},
+            "26.3 samples/s are above the compute ceiling of 21.3: it is no limit",
+        ),
+    ],
+)
+def test_what_was_taken_from_a_trial_is_flagged(measured: dict[str, Any], words: str) -> None:
+    (flag,) = flags(measured, 0)
+    assert words in flag
+
+
+def test_little_of_everything_is_no_flag() -> None:
+    little = {
+        "cpus": 8, "own_services_cpu_cores": 0.1, "stolen_cpu_cores": 0.01, "throttled_periods_fraction": 0.0,
+        "memory_pressure_fraction": 0.0, "io_pressure_fraction": 0.01, "swapped_bytes": 0.0,
+        "device_throttled_seconds": 0.0, "window_seconds": 10.0, "model_flops_utilisation": 0.4,
+    }  # fmt: skip
+    assert flags(little, 0) == ()
+
+
+def test_a_crowded_host_waits_for_its_cpus_by_its_own_doing() -> None:
+    assert flags({"cpu_pressure_fraction": 0.5}, 0, wanted_cpus=3, usable_cpus=2) == (
+        "crowded: 3 ranks and workers shared 2 CPUs",
+    )
 
 
 def test_the_advice_names_the_workers_that_would_reach_the_device(spec_of: SpecOf) -> None:

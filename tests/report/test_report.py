@@ -10,10 +10,13 @@ import pyarrow.parquet
 import pytest
 
 from bridgetower_ray.report.comparisons import compare
+from bridgetower_ray.report.efficiency_table import efficiency_table
 from bridgetower_ray.report.findings import findings
+from bridgetower_ray.report.published import BRIDGETOWER_BLOG, published_results
 from bridgetower_ray.report.records import gather, to_table
 from bridgetower_ray.report.render import document_of, to_html, to_markdown, write_report
-from bridgetower_ray.report.tables import cell_table, limits_table, speedup_tables, throughput_table
+from bridgetower_ray.report.tables import cell_table, speedup_tables, throughput_table
+from bridgetower_ray.sweep.accelerators import dense_bf16_peak
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.spec import SweepSpec
 from bridgetower_ray.sweep.sweep_run import SweepRun
@@ -167,9 +170,44 @@ def test_two_prices_on_record_are_no_obstacle_the_sweep_files_counts(spec_of: Sp
         run_of(sweep_run, "cpu · workers=0", repeat, 50.0, facts={"env.price_per_hour": f"{9 + repeat}.0"}, **ceiling)
         for repeat in (1, 2)
     ]
-    table = limits_table(gather(sweep_run, runs))
+    table = efficiency_table(gather(sweep_run, runs))
     assert table is not None
-    assert table.rows[0][1][-1] == "15,000"
+    assert table.columns == ("samples a dollar",)
+    assert table.rows[0][1] == ("15,000 [15,000, 15,000]",)
+
+
+def test_the_published_figures_have_the_share_of_the_chips_peak_that_their_work_needs() -> None:
+    table = efficiency_table(published_results(BRIDGETOWER_BLOG))
+    assert table is not None
+    shares = {setting: entries[0] for setting, entries in table.rows}
+    assert shares["gaudi2 · workers=2 · mediapipe"] == "37%"
+    assert shares["a100-80gb · workers=2"] == "21%"
+    assert shares["h100 · workers=2"] == "11%"
+    assert any("989 TFLOP/s" in note and "SXM" in note for note in table.notes)
+
+
+def test_a_peak_of_the_sweep_files_own_takes_the_known_ones_place(spec_of: SpecOf) -> None:
+    text = MINI.replace("[cpu]", "[h100]").replace("accelerator: cpu", "accelerator: h100")
+    text = (
+        text.replace("training: {", "training: {bf16: true, ")
+        + "accelerators: {h100: {peak_tflops: 500, devices: 1}}\n"
+    )
+    sweep_run = sweep_run_of(spec_of(text))
+    runs = [run_of(sweep_run, "h100 · workers=0", repeat, 100.0, flops_per_sample=1e12) for repeat in (1, 2)]
+    table = efficiency_table(gather(sweep_run, runs))
+    assert table is not None
+    assert (table.columns, table.rows[0][1]) == (("MFU",), ("20% [20%, 20%]",))
+    assert "Peak of h100: 500 TFLOP/s in bf16 (the sweep file)." in table.notes
+
+
+@pytest.mark.parametrize(
+    ("device", "peak"), [("NVIDIA H100 80GB HBM3", 989), ("NVIDIA H100 PCIe", 756), ("NVIDIA H100 NVL", 835)]
+)
+def test_the_peak_is_that_of_the_device_which_was_there(device: str, peak: float) -> None:
+    found = dense_bf16_peak("h100", device)
+    assert found is not None
+    assert found[0] == peak
+    assert dense_bf16_peak("my-chip", device) is None
 
 
 def test_a_sweep_whose_loader_has_no_name_of_its_own_has_titles_all_the_same(spec_of: SpecOf) -> None:

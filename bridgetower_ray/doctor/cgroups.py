@@ -1,0 +1,83 @@
+"""What the control groups of a process allow it, and how often they stopped it: versions 1 and 2."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridgetower_ray.doctor.kernel_files import content
+
+MOUNT = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+UNLIMITED_BYTES = 2**62  # version 1 says 2^63 less a page where nothing is limited
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """Since the groups began: scheduling periods with something to run, those in which it was stopped, and seconds."""
+
+    periods: int
+    stopped: int
+    seconds: float
+
+
+class ControlGroups:
+    """The groups that this process is in, with those above them, as far as they can be seen from here."""
+
+    def __init__(self, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> None:
+        self._mount = mount
+        lines = content(membership).splitlines()
+        self._paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
+
+    def cpus(self) -> float | None:
+        """CPUs that a quota leaves; None where none is set."""
+        quotas = [_quota_v2(folder) for folder in self._folders("")]
+        quotas += [_quota_v1(folder) for folder in self._folders("cpu")]
+        return min((quota for quota in quotas if quota is not None), default=None)
+
+    def memory_bytes(self) -> int | None:
+        """Memory that may be used; None where it is not limited."""
+        files = [folder / "memory.max" for folder in self._folders("")]
+        files += [folder / "memory.limit_in_bytes" for folder in self._folders("memory")]
+        limits = [int(text) for file in files if (text := content(file).strip()).isdigit()]
+        return min((limit for limit in limits if limit < UNLIMITED_BYTES), default=None)
+
+    def throttled(self) -> Throttled | None:
+        """How often a quota stopped the groups' processes; None where no quota is set."""
+        stats = [_throttled(folder) for kind in ("", "cpu") for folder in self._folders(kind)]
+        known = [one for one in stats if one is not None and one.periods]
+        return max(known, key=lambda one: one.stopped, default=None)
+
+    def _folders(self, controller: str) -> Iterator[Path]:
+        """From the process's own group up to the root; version 2 where the controller has no name."""
+        for controllers, path in self._paths.items():
+            if controller in controllers.split(","):
+                for root in _roots(self._mount, controllers):
+                    relative = path.strip("/")
+                    while relative and not (root / relative).is_dir():
+                        relative = relative.partition("/")[2]  # a container sees its own group at the root
+                    folder = root / relative
+                    yield from [folder, *(above for above in folder.parents if above.is_relative_to(root))]
+
+
+def _roots(mount: Path, controllers: str) -> Iterator[Path]:
+    names = [controllers, *controllers.split(",")] if controllers else ["unified", "."]
+    yield from {mount / name: None for name in names if (mount / name).is_dir()}
+
+
+def _quota_v2(folder: Path) -> float | None:
+    quota, _, period = content(folder / "cpu.max").strip().partition(" ")
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+
+
+def _quota_v1(folder: Path) -> float | None:
+    quota, period = (content(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+
+
+def _throttled(folder: Path) -> Throttled | None:
+    stat = dict(line.split() for line in content(folder / "cpu.stat").splitlines() if len(line.split()) == 2)
+    if "nr_throttled" not in stat:
+        return None
+    # Version 2 counts in microseconds, version 1 in nanoseconds.
+    seconds = int(stat.get("throttled_usec", 0)) / 1e6 + int(stat.get("throttled_time", 0)) / 1e9
+    return Throttled(int(stat["nr_periods"]), int(stat["nr_throttled"]), seconds)
