@@ -19,7 +19,7 @@ from bridgetower_ray.data.preparation import prepare
 from bridgetower_ray.doctor.hardware import devices
 from bridgetower_ray.errors import BridgetowerRayError, UsageError
 from bridgetower_ray.report.diagnosis import takes_turns, verdict
-from bridgetower_ray.report.flags import flags
+from bridgetower_ray.report.flags import flags_of
 from bridgetower_ray.sweep.accelerators import ACCELERATORS, Accelerator, variant
 from bridgetower_ray.sweep.cells import Cell, Trial, effective, setting_label
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
@@ -200,9 +200,7 @@ def _row(result: Result) -> tuple[str, ...]:
     compute, loader = (figures.get(f"{name}_ceiling_samples_per_second") for name in ("compute", "loader"))
     turns = takes_turns(training.dataloader_num_workers, mediapipe=False)
     held = verdict(figures["train_samples_per_second"], compute, loader, turns)
-    cell, environment = result.trial.cell, result.events["environment"]
-    usable, niceness = environment.get("cpus_usable"), environment.get("conditions", {}).get("niceness")
-    doubts = flags(figures, cell.steady_window_steps, cell.wanted_cpus, usable, niceness)
+    doubts = flags_of(figures, result.trial.cell, result.events["environment"])
     wait = figures.get("data_wait_fraction")
     return (
         result.trial.setting,

@@ -69,8 +69,7 @@ class Nvml:
 
         self._nvml = pynvml
         pynvml.nvmlInit()
-        visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-        names = visible or [str(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        names = _listed("CUDA_VISIBLE_DEVICES") or [str(number) for number in range(pynvml.nvmlDeviceGetCount())]
         by_name: Any = pynvml.nvmlDeviceGetHandleByUUID
         by_number: Any = pynvml.nvmlDeviceGetHandleByIndex
         self._devices = [by_number(int(name)) if name.isdigit() else by_name(name) for name in names]
@@ -79,11 +78,7 @@ class Nvml:
         return tuple(map(self._read, self._devices))
 
     def _read(self, device: Any) -> Reading:
-        nvml = self._nvml
-
-        def ask(name: str, *arguments: Any) -> Any:
-            return _asked(lambda: getattr(nvml, f"nvmlDeviceGet{name}")(device, *arguments))
-
+        nvml, ask = self._nvml, _asker(self._nvml, "nvmlDeviceGet", device)
         utilisation, memory = ask("UtilizationRates"), ask("MemoryInfo")
         policies = (nvml.NVML_PERF_POLICY_POWER, nvml.NVML_PERF_POLICY_THERMAL)
         violations = [ask("ViolationStatus", policy) for policy in policies]
@@ -114,19 +109,14 @@ class Hlml:
         self._hlml = pyhlml
         pyhlml.hlmlInit()
         devices = [pyhlml.hlmlDeviceGetHandleByIndex(number) for number in range(pyhlml.hlmlDeviceGetCount())]
-        visible = [name.strip() for name in os.environ.get("HABANA_VISIBLE_MODULES", "").split(",") if name.strip()]
         by_module = {str(pyhlml.hlmlDeviceGetModuleID(device)): device for device in devices}
-        self._devices = [by_module[name] for name in visible] if visible else devices
+        self._devices = [by_module[name] for name in _listed("HABANA_VISIBLE_MODULES")] or devices
 
     def read(self) -> tuple[Reading, ...]:
         return tuple(map(self._read, self._devices))
 
     def _read(self, device: Any) -> Reading:
-        hlml = self._hlml
-
-        def ask(name: str, *arguments: Any) -> Any:
-            return _asked(lambda: getattr(hlml, f"hlmlDeviceGet{name}")(device, *arguments))
-
+        hlml, ask = self._hlml, _asker(self._hlml, "hlmlDeviceGet", device)
         utilisation, memory = ask("UtilizationRates"), ask("MemoryInfo")
         policies = (hlml.HLML_PERF_POLICY.HLML_PERF_POLICY_POWER, hlml.HLML_PERF_POLICY.HLML_PERF_POLICY_THERMAL)
         violations = [ask("ViolationStatus", policy) for policy in policies]
@@ -147,12 +137,21 @@ class Hlml:
         )
 
 
-def _asked(question: Callable[[], Any]) -> Any:
-    """What a library answers; None where it says that the device cannot, or lacks the function."""
-    try:
-        return question()
-    except Exception:  # each binding has a family of errors of its own, and AttributeError for what it lacks
-        return None
+def _listed(variable: str) -> list[str]:
+    """The devices that a variable of the environment names, if it does."""
+    return [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
+
+
+def _asker(binding: Any, prefix: str, device: Any) -> Callable[..., Any]:
+    """Asks a binding's functions of a device by the rest of their names; None where they say that it cannot tell."""
+
+    def ask(name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(binding, prefix + name)(device, *arguments)
+        except Exception:  # each binding has a family of errors of its own, and AttributeError for what it lacks
+            return None
+
+    return ask
 
 
 def _positive(value: float | None, divisor: float = 1) -> float | None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 BALANCED_WITHIN = 1.10
 CONTENDED_BELOW = 0.80
@@ -82,6 +83,13 @@ def predict_workers(
     if not rates or compute_ceiling <= 0:
         return None
     return PredictedWorkers(math.ceil(compute_ceiling / (sum(rates) / len(rates))), max(1, cpus // ranks))
+
+
+def above_ceiling(throughput: float, figures: Mapping[str, Any], kind: str) -> bool:
+    """Whether a trial is faster than the `compute` or `loader` ceiling among its own figures; not without one."""
+    ceiling = figures.get(f"{kind}_ceiling_samples_per_second")
+    edges = (figures.get(f"{kind}_ceiling_lowest"), figures.get(f"{kind}_ceiling_highest"))
+    return ceiling is not None and exceeds(throughput, ceiling, *edges)
 
 
 def exceeds(throughput: float, ceiling: float, lowest: float | None = None, highest: float | None = None) -> bool:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from bridgetower_ray.report.records import HEADLINE
+
 SECONDS_PER_HOUR = 3600
 
 
@@ -24,12 +26,12 @@ def efficiency_figures(
     """Figures of a trial made from its others; what cannot be made is absent.
 
     Args:
-        measured: `train_samples_per_second`, and what there is of energy, samples and operations.
+        measured: the throughput, and what there is of energy, samples and operations.
         peak_tflops: of one device; None for a chip whose peak is not known.
         price_per_hour: of the node's devices in use.
     """
     found: dict[str, float] = {}
-    throughput, samples = measured["train_samples_per_second"], measured.get("window_samples")
+    throughput, samples = measured[HEADLINE], measured.get("window_samples")
     for whose, joules in (("", "device_energy_joules"), ("host_", "host_energy_joules")):
         if samples and joules in measured:
             found[f"{whose}joules_per_sample"] = measured[joules] / samples

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from bridgetower_ray.report.diagnosis import exceeds
+from bridgetower_ray.report.diagnosis import above_ceiling
+from bridgetower_ray.report.records import HEADLINE
+from bridgetower_ray.sweep.cells import Cell
 
-HEADLINE = "train_samples_per_second"
 OTHERS_CORES, OTHERS_SHARE = 0.5, 0.05  # mean cores in use by others: the larger of the two
 STOLEN_SHARE = 0.02  # of the cores' time
 STALLED = {"cpu": 0.25, "memory": 0.01, "io": 0.10}  # of the window, in which something waited
@@ -13,8 +15,14 @@ THROTTLED_SHARE = 0.01  # of a quota's periods, of a device's readings, of the w
 SWAPPED_BYTES = 2**20
 
 
+def flags_of(measured: Mapping[str, Any], cell: Cell, environment: Mapping[str, Any]) -> tuple[str, ...]:
+    """All that is doubtful about a trial of `cell` that gave these figures in that environment, as it recorded it."""
+    niceness = environment.get("conditions", {}).get("niceness")
+    return flags(measured, cell.steady_window_steps, cell.wanted_cpus, environment.get("cpus_usable"), niceness)
+
+
 def flags(
-    measured: Mapping[str, object],
+    measured: Mapping[str, Any],
     steady_window_steps: int,
     wanted_cpus: int = 0,
     usable_cpus: int | None = None,
@@ -52,7 +60,7 @@ def flags(
     return tuple(found)
 
 
-def _others(measured: Mapping[str, object]) -> Iterator[str]:
+def _others(measured: Mapping[str, Any]) -> Iterator[str]:
     """Neighbours on the host and on the devices, and what of this sweep's own is large."""
     cpus = int(_number(measured, "cpus") or 0)
     foreign, own = _number(measured, "foreign_cpu_cores"), _number(measured, "own_services_cpu_cores")
@@ -81,7 +89,7 @@ def _allowed_cores(cpus: int) -> float:
     return max(OTHERS_CORES, OTHERS_SHARE * cpus)
 
 
-def _withheld(measured: Mapping[str, object], crowded: bool) -> Iterator[str]:
+def _withheld(measured: Mapping[str, Any], crowded: bool) -> Iterator[str]:
     """CPU time that a hypervisor or a quota took, and waiting that the kernel counted."""
     stolen, cpus = _number(measured, "stolen_cpu_cores"), _number(measured, "cpus")
     if stolen is not None and cpus and stolen > STOLEN_SHARE * cpus:
@@ -98,7 +106,7 @@ def _withheld(measured: Mapping[str, object], crowded: bool) -> Iterator[str]:
         yield f"swapped: {swapped / 2**20:,.0f} MiB moved to or from the swap in the window"
 
 
-def _devices(measured: Mapping[str, object]) -> Iterator[str]:
+def _devices(measured: Mapping[str, Any]) -> Iterator[str]:
     """Devices that were slowed, that had errors, or whose sensors contradict each other."""
     share, reasons = _number(measured, "device_throttled_fraction") or 0.0, _texts(measured, "device_throttled")
     seconds, window = _number(measured, "device_throttled_seconds") or 0.0, _number(measured, "window_seconds")
@@ -112,20 +120,19 @@ def _devices(measured: Mapping[str, object]) -> Iterator[str]:
         yield f"the energy counter says {counted:,.0f} J, power over time {integrated:,.0f} J"
 
 
-def _ceilings(measured: Mapping[str, object]) -> Iterator[str]:
+def _ceilings(measured: Mapping[str, Any]) -> Iterator[str]:
     throughput = _number(measured, HEADLINE)
     for kind in ("compute", "loader"):
-        ceiling = _number(measured, f"{kind}_ceiling_samples_per_second")
-        edges = (_number(measured, f"{kind}_ceiling_lowest"), _number(measured, f"{kind}_ceiling_highest"))
-        if throughput is not None and ceiling is not None and exceeds(throughput, ceiling, *edges):
+        if throughput is not None and above_ceiling(throughput, measured, kind):
+            ceiling = measured[f"{kind}_ceiling_samples_per_second"]
             yield f"{throughput:.1f} samples/s are above the {kind} ceiling of {ceiling:.1f}: it is no limit"
 
 
-def _number(measured: Mapping[str, object], name: str) -> float | None:
+def _number(measured: Mapping[str, Any], name: str) -> float | None:
     value = measured.get(name)
     return float(value) if isinstance(value, int | float) else None
 
 
-def _texts(measured: Mapping[str, object], name: str) -> tuple[str, ...]:
+def _texts(measured: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = measured.get(name)
     return tuple(map(str, value)) if isinstance(value, list | tuple) else ()

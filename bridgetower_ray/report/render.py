@@ -15,7 +15,8 @@ from bridgetower_ray.report.efficiency_table import efficiency_table
 from bridgetower_ray.report.findings import findings
 from bridgetower_ray.report.plots import plots
 from bridgetower_ray.report.published import Published, against_published, published_results
-from bridgetower_ray.report.records import SweepResults, to_table
+from bridgetower_ray.report.records import SweepResults
+from bridgetower_ray.report.results_table import to_table
 from bridgetower_ray.report.tables import (
     Table,
     cell_table,

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridgetower_ray.report.diagnosis import exceeds, takes_turns, verdict
+from bridgetower_ray.report.diagnosis import above_ceiling, takes_turns, verdict
 from bridgetower_ray.report.efficiency import efficiency_figures
-from bridgetower_ray.report.flags import flags
+from bridgetower_ray.report.flags import flags_of
 from bridgetower_ray.report.ranks import rank_figures
 from bridgetower_ray.report.records import HEADLINE
 from bridgetower_ray.store.redaction import redact
@@ -188,7 +188,7 @@ def _record(attempt: _Attempt, outcome: Outcome, log: str = "") -> TrialRecord:
             "phases": attempt.phases,
             "system": tuple(attempt.system),
             "verdict": _verdict(attempt),
-            "flags": _flags(attempt, figures),
+            "flags": flags_of(figures, attempt.progress.trial.cell, attempt.environment or {}) if figures else (),
             "log": log,
         }
     )
@@ -263,15 +263,8 @@ def _verdict(attempt: _Attempt) -> str | None:
 
 def _limit(figures: Mapping[str, float], kind: str) -> float | None:
     """A ceiling, unless the throughput is above it."""
-    ceiling = figures.get(f"{kind}_ceiling_samples_per_second")
-    edges = (figures.get(f"{kind}_ceiling_lowest"), figures.get(f"{kind}_ceiling_highest"))
-    return None if ceiling is None or exceeds(figures[HEADLINE], ceiling, *edges) else ceiling
-
-
-def _flags(attempt: _Attempt, figures: Mapping[str, Any] | None) -> tuple[str, ...]:
-    cell, environment = attempt.progress.trial.cell, attempt.environment or {}
-    usable, niceness = environment.get("cpus_usable"), environment.get("conditions", {}).get("niceness")
-    return flags(figures, cell.steady_window_steps, cell.wanted_cpus, usable, niceness) if figures else ()
+    above = above_ceiling(figures[HEADLINE], figures, kind)
+    return None if above else figures.get(f"{kind}_ceiling_samples_per_second")
 
 
 def _take_steps(attempt: _Attempt, event: Mapping[str, Any]) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.report.records import SweepResults, gather, to_table
+from bridgetower_ray.report.records import SweepResults, gather
 from bridgetower_ray.report.regressions import Arm, arms_of, read_arms
+from bridgetower_ray.report.results_table import to_table
 from bridgetower_ray.store.tracking import RunData, Tracking
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Plan

@@ -70,8 +70,10 @@ class Ceilings:
         settle: Callable[[], None],
         watch: HostWatch | None = None,
     ) -> None:
-        """Args:
-        trainer: the one that is to train; its model is trained on after its window.
+        """Begin with nothing measured.
+
+        Args:
+            trainer: the one that is to train; its model is trained on after its window.
         """
         self._trainer, self._backend, self._cell, self._data = trainer, backend, cell, data
         self._settle, self._watch = settle, watch

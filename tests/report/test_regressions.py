@@ -8,8 +8,9 @@ import pyarrow.parquet
 import pytest
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.report.records import gather, to_table
+from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.regressions import Arm, arms_of, changes, changes_table, gate, read_arms
+from bridgetower_ray.report.results_table import to_table
 from bridgetower_ray.sweep.spec import SweepSpec
 from tests.conftest import MINI, command
 from tests.records import results_of, run_of, sweep_run_of

@@ -13,8 +13,9 @@ from bridgetower_ray.report.comparisons import compare
 from bridgetower_ray.report.efficiency_table import efficiency_table
 from bridgetower_ray.report.findings import findings
 from bridgetower_ray.report.published import BRIDGETOWER_BLOG, published_results
-from bridgetower_ray.report.records import gather, to_table
+from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.render import document_of, to_html, to_markdown, write_report
+from bridgetower_ray.report.results_table import to_table
 from bridgetower_ray.report.tables import cell_table, speedup_tables, throughput_table
 from bridgetower_ray.sweep.accelerators import dense_bf16_peak
 from bridgetower_ray.sweep.outcomes import Kind
