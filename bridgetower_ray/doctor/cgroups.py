@@ -30,9 +30,8 @@ class ControlGroups:
 
     def cpus(self) -> float | None:
         """CPUs that a quota leaves; None where none is set."""
-        quotas = [_quota_v2(folder) for folder in self._folders("")]
-        quotas += [_quota_v1(folder) for folder in self._folders("cpu")]
-        return min((quota for quota in quotas if quota is not None), default=None)
+        tightest = self._tightest()
+        return tightest[0] if tightest else None
 
     def memory_bytes(self) -> int | None:
         """Memory that may be used; None where it is not limited."""
@@ -42,10 +41,15 @@ class ControlGroups:
         return min((limit for limit in limits if limit < UNLIMITED_BYTES), default=None)
 
     def throttled(self) -> Throttled | None:
-        """How often a quota stopped the groups' processes; None where no quota is set."""
-        stats = [_throttled(folder) for kind in ("", "cpu") for folder in self._folders(kind)]
-        known = [one for one in stats if one is not None and one.periods]
-        return max(known, key=lambda one: one.stopped, default=None)
+        """How often the tightest quota stopped its group's processes; None where none is set."""
+        tightest = self._tightest()
+        return _throttled(tightest[1]) if tightest else None
+
+    def _tightest(self) -> tuple[float, Path] | None:
+        """The least of the quotas, and its group: always the same one, so that two readings can be compared."""
+        read = {"": _quota_v2, "cpu": _quota_v1}
+        found = [(quota(folder), folder) for kind, quota in read.items() for folder in self._folders(kind)]
+        return min(((cpus, folder) for cpus, folder in found if cpus is not None), default=None)
 
     def _folders(self, controller: str) -> Iterator[Path]:
         """From the process's own group up to the root; version 2 where the controller has no name."""

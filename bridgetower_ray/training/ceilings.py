@@ -88,8 +88,9 @@ class Ceilings:
     def after(self, window: Window, throughput: float) -> Iterator[dict[str, Any]]:
         """The other stretches in turn; after each what is known so far, in samples/s over all ranks.
 
-        A limit that fails is absent, with its reason; nothing is taken from the measurement, which has been said. A
-        rank that fails in the middle of a step ends the trial, for the others wait for it.
+        A limit that fails is not tried again, and has its reason beside the stretches that there were; without one it
+        is absent. Nothing is taken from the measurement, which has been said. A rank that fails in the middle of a
+        step ends the trial, for the others wait for it.
 
         Args:
             window: the real one, which says how long a step takes at most.
@@ -115,7 +116,6 @@ class Ceilings:
             if kind == "compute" and self._trainer.args.world_size > 1:
                 raise
             self._failed[kind] = str(error) if kind == "loader" else reason_of(error)
-            self._rates[kind].clear()
 
     def _figures(self, throughput: float) -> dict[str, Any]:
         found: dict[str, Any] = {f"{kind}_ceiling_failed": reason for kind, reason in self._failed.items()}

@@ -11,6 +11,7 @@ from bridgetower_ray.doctor.cgroups import ControlGroups, Throttled
 from bridgetower_ray.doctor.conditions import as_list, conditions, from_list
 from bridgetower_ray.doctor.host_energy import HostEnergy
 from bridgetower_ray.doctor.pressure import Withheld, between, withheld
+from bridgetower_ray.report.flags import THROTTLED_SHARE
 
 QUOTA = Path("/sys/fs/cgroup/cpu")
 
@@ -72,6 +73,20 @@ def test_the_limits_of_version_1_are_read_too(tmp_path: Path) -> None:
     assert found.throttled() == Throttled(8, 2, 0.5)
 
 
+def test_the_tightest_quota_is_the_one_that_is_watched_even_before_it_has_stopped_anything(tmp_path: Path) -> None:
+    found = groups(
+        tmp_path,
+        "0::/a/b\n",
+        {
+            "a/cpu.max": "900000 100000\n",
+            "a/cpu.stat": "nr_periods 50\nnr_throttled 9\nthrottled_usec 1000\n",
+            "a/b/cpu.max": "100000 100000\n",
+            "a/b/cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+        },
+    )
+    assert (found.cpus(), found.throttled()) == (1.0, Throttled(0, 0, 0.0))
+
+
 def test_without_control_groups_nothing_is_limited(tmp_path: Path) -> None:
     found = ControlGroups(tmp_path / "none", tmp_path / "none")
     assert (found.cpus(), found.memory_bytes(), found.throttled()) == (None, None, None)
@@ -103,7 +118,8 @@ def test_a_real_quota_and_its_throttling_are_seen() -> None:
         group.rmdir()
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[0.2, ")
-    assert float(done.stdout.strip(" []\n").partition(",")[2]) > 0.5
+    # How many of its periods depends on who else is at work: a process that waits for a CPU uses up no quota.
+    assert float(done.stdout.strip(" []\n").partition(",")[2]) > THROTTLED_SHARE
 
 
 def test_what_was_withheld_is_said_in_cores_shares_and_bytes() -> None:

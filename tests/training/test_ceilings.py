@@ -8,6 +8,7 @@ import sys
 import weakref
 from multiprocessing import Value
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, Dataset
 
-from bridgetower_ray.training.ceilings import _as_far_ahead, independent, loader_rate
+from bridgetower_ray.training.ceilings import Ceilings, _as_far_ahead, independent, loader_rate
 from tests.servers import free_port
 
 BATCH = 2
@@ -63,6 +64,26 @@ def test_a_long_epoch_is_not_drawn_to_its_end() -> None:
 def test_a_loader_without_a_batch_gives_no_rate() -> None:
     with pytest.raises(RuntimeError, match="holds no batch"):
         loader_rate([], 1, lambda: None)  # type: ignore[arg-type]
+
+
+def test_a_ceiling_that_fails_later_keeps_the_stretches_it_has_and_is_not_tried_again() -> None:
+    stand_in: Any = SimpleNamespace(asynchronous=False)
+    ceilings = Ceilings(stand_in, stand_in, stand_in, stand_in, lambda: None)
+    rates = iter([4.0, 6.0])
+
+    def rate() -> float:
+        if (found := next(rates, None)) is None:
+            raise RuntimeError("no more")
+        return found
+
+    for _ in range(4):
+        ceilings._stretch("loader", rate)
+    assert ceilings._figures(1.0) == {
+        "loader_ceiling_samples_per_second": 5.0,
+        "loader_ceiling_lowest": 4.0,
+        "loader_ceiling_highest": 6.0,
+        "loader_ceiling_failed": "no more",
+    }
 
 
 TWO_RANKS = """
