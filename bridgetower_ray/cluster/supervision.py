@@ -19,6 +19,7 @@ from typing import Any
 
 from bridgetower_ray.cluster.handed_down import as_a_child_of_the_raylet
 from bridgetower_ray.cluster.rendezvous import RendezvousPort
+from bridgetower_ray.doctor.processes import wait_until_gone
 from bridgetower_ray.doctor.software import interpreter_environment
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.training.events import EVENTS_FD
@@ -27,6 +28,7 @@ POLL_SECONDS = 0.05
 LONGEST_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")  # a UNIX socket's name has at most 107 bytes
 LAST_WORDS_SECONDS = 1.0  # for what a rank said before it ended to come through its pipe
 LEAVE_SECONDS = 5.0  # for ranks that have said all to end by themselves
+GONE_SECONDS = 5.0  # for processes that were killed to be gone
 LOG_TAIL_BYTES = 200_000
 LOG_MOST_BYTES = 20 * LOG_TAIL_BYTES
 WORKER_KILLED = re.compile(r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)")
@@ -202,6 +204,8 @@ class ProcessGroup:
                 os.killpg(self._processes[0].pid, signal.SIGKILL)
         for process in self._processes:
             process.wait()
+        if self._processes:
+            wait_until_gone(self._processes[0].pid, GONE_SECONDS)
         for reader in self._readers:
             reader.join(timeout=5)
 
