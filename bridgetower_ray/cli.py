@@ -206,6 +206,7 @@ def compare(before: str, after: str, fail_over: str | None, strict: bool) -> Non
     """
     from rich.text import Text
 
+    from bridgetower_ray.report.cost_changes import cost_changes_table
     from bridgetower_ray.report.regressions import changes, changes_table, gate
     from bridgetower_ray.report.render import show_table
     from bridgetower_ray.store.results import read_side
@@ -216,6 +217,8 @@ def compare(before: str, after: str, fail_over: str | None, strict: bool) -> Non
     found = changes(*(read_side(side, lambda: _existing_tracking(None)) for side in (before, after)))
     console = _console()
     show_table(changes_table(found), console)
+    if costs := cost_changes_table(found):
+        show_table(costs, console)
     if limit is not None:
         verdict = gate(found, limit, strict)
         console.print(Text(verdict.sentence, style="green" if verdict.passed else "red"), soft_wrap=True)

@@ -1,10 +1,12 @@
 """Has the nodes of a cluster, or this host alone, look at themselves for `doctor`."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bridgetower_ray.cluster.connection import connected
+from bridgetower_ray.cluster.handed_down import as_a_child_of_the_raylet
 from bridgetower_ray.cluster.nodes import ask_every_node, inventory, living_nodes
 from bridgetower_ray.doctor.facts import NodeFacts, node_facts
 from bridgetower_ray.doctor.hardware import local_resources
@@ -32,8 +34,14 @@ def look_at_cluster(address: str, spec: SweepSpec | None) -> tuple[list[Node], P
             key: (_interpreter_for(node["Resources"], spec), str(Path.cwd())) for key, node in described.items()
         }
         plan = lay_out(spec, inventory()) if spec else None
-        answers = ask_every_node(node_facts, arguments)
+        answers = ask_every_node(_facts_as_a_rank, arguments)
         return [_node(described[key], answer) for key, answer in answers.items()], plan
+
+
+def _facts_as_a_rank(python: str | None, base: str) -> NodeFacts:
+    """What a rank would find on this node: with the niceness that it would have."""
+    as_a_child_of_the_raylet(os.getpid())
+    return node_facts(python, base)
 
 
 def _node(described: Mapping[str, Any], answer: NodeFacts | Exception) -> Node:

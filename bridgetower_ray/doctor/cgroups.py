@@ -13,11 +13,10 @@ UNLIMITED_BYTES = 2**62  # version 1 says 2^63 less a page where nothing is limi
 
 @dataclass(frozen=True)
 class Throttled:
-    """Since the groups began: scheduling periods with something to run, those in which it was stopped, and seconds."""
+    """Since the groups began: scheduling periods with something to run, and those in which it was stopped."""
 
     periods: int
     stopped: int
-    seconds: float
 
 
 class ControlGroups:
@@ -82,6 +81,4 @@ def _throttled(folder: Path) -> Throttled | None:
     stat = dict(line.split() for line in content(folder / "cpu.stat").splitlines() if len(line.split()) == 2)
     if "nr_throttled" not in stat:
         return None
-    # Version 2 counts in microseconds, version 1 in nanoseconds.
-    seconds = int(stat.get("throttled_usec", 0)) / 1e6 + int(stat.get("throttled_time", 0)) / 1e9
-    return Throttled(int(stat["nr_periods"]), int(stat["nr_throttled"]), seconds)
+    return Throttled(int(stat["nr_periods"]), int(stat["nr_throttled"]))

@@ -41,7 +41,10 @@ class Interpreter(Strict):
 
 
 class NodeFacts(Strict):
-    """A node as it found itself. Sizes are in bytes; `devices` names each device, empty for an unknown one."""
+    """A node as it found itself. Sizes are in bytes; `devices` names each device, empty for an unknown one.
+
+    `niceness` is that of the process which looked.
+    """
 
     host: str
     python: str
@@ -51,6 +54,7 @@ class NodeFacts(Strict):
     driver: str | None
     cpus: int
     cpu_model: str
+    niceness: int
     memory_available: int
     disk_free: int
     shared_memory: int
@@ -77,6 +81,7 @@ def node_facts(python: str | None = None, base: str = ".") -> NodeFacts:
         driver=driver_version(),
         cpus=psutil.cpu_count() or 1,
         cpu_model=cpu_model() or "",
+        niceness=os.getpriority(os.PRIO_PROCESS, 0),
         memory_available=psutil.virtual_memory().available,
         disk_free=shutil.disk_usage(existing).free,
         shared_memory=shutil.disk_usage(SHARED_MEMORY).total if SHARED_MEMORY.exists() else 0,

@@ -56,7 +56,7 @@ def examine(nodes: Sequence[Node], plan: Plan | None = None) -> list[Finding]:
         cells = cells_for(node, plan)
         for check in (_software(node, facts, head or facts), _torch(node, facts), _devices(node, facts)):
             findings += check
-        findings += [*_media_pipeline(node, facts, cells), *_room(node, facts, cells)]
+        findings += [*_media_pipeline(node, facts, cells), *_room(node, facts, cells), *_niceness(node, facts)]
     findings += [*_differences(looked), *_unheld(plan)]
     return sorted(findings, key=lambda finding: not finding.serious)
 
@@ -173,6 +173,12 @@ def _room(node: Node, facts: NodeFacts, cells: Sequence[Cell]) -> Iterator[Findi
     if large and facts.disk_free < DISK_WANTED:
         what = f"{_gib(facts.disk_free)} of disk are free for prepared data and checkpoints"
         yield Finding(node.name, False, what, f"make room for {_gib(DISK_WANTED)} or set BRIDGETOWER_RAY_CACHE")
+
+
+def _niceness(node: Node, facts: NodeFacts) -> Iterator[Finding]:
+    if facts.niceness > 0 and any(name.startswith(MARKER_PREFIX) for name in node.declared):
+        what = f"ranks would run with niceness {facts.niceness}: any ordinary process is served first"
+        yield Finding(node.name, False, what, "start Ray with RAY_worker_niceness=0 and without nice")
 
 
 def shared_memory_need(cell: Cell) -> int:

@@ -3,6 +3,7 @@
 Nothing of it runs in a rank, and nothing starts a process: the readings are no neighbour of what they look at.
 """
 
+import contextlib
 import threading
 import time
 from bisect import bisect_left
@@ -67,8 +68,8 @@ class Telemetry:
             self.sample()
 
     def sample(self) -> None:
-        """Read everything once."""
-        with self._reading:
+        """Read everything once. A library that breaks costs the sample, never the trial."""
+        with self._reading, contextlib.suppress(Exception):
             devices = self._library.read() if self._library is not None else ()
             self._samples.append(Sample(self._clock(), devices, self._host.read()))
 

@@ -103,10 +103,11 @@ class Hlml:
 
     def __init__(self) -> None:
         import pyhlml
+        from pyhlml import hlml_types
 
         if not HLML.exists():
             raise FileNotFoundError(HLML)  # the binding would print, and then raise
-        self._hlml = pyhlml
+        self._hlml, self._words = pyhlml, hlml_types
         pyhlml.hlmlInit()
         devices = [pyhlml.hlmlDeviceGetHandleByIndex(number) for number in range(pyhlml.hlmlDeviceGetCount())]
         by_module = {str(pyhlml.hlmlDeviceGetModuleID(device)): device for device in devices}
@@ -116,18 +117,18 @@ class Hlml:
         return tuple(map(self._read, self._devices))
 
     def _read(self, device: Any) -> Reading:
-        hlml, ask = self._hlml, _asker(self._hlml, "hlmlDeviceGet", device)
+        words, ask = self._words, _asker(self._hlml, "hlmlDeviceGet", device)
         utilisation, memory = ask("UtilizationRates"), ask("MemoryInfo")
-        policies = (hlml.HLML_PERF_POLICY.HLML_PERF_POLICY_POWER, hlml.HLML_PERF_POLICY.HLML_PERF_POLICY_THERMAL)
+        policies = (words.HLML_PERF_POLICY.HLML_PERF_POLICY_POWER, words.HLML_PERF_POLICY.HLML_PERF_POLICY_THERMAL)
         violations = [ask("ViolationStatus", policy) for policy in policies]
-        uncorrected = hlml.HLML_MEMORY_ERROR.HLML_MEMORY_ERROR_TYPE_UNCORRECTED
-        ecc = ask("TotalECCErrors", uncorrected, hlml.HLML_ECC_COUNTER.HLML_VOLATILE_ECC)
+        uncorrected = words.HLML_MEMORY_ERROR.HLML_MEMORY_ERROR_TYPE_UNCORRECTED
+        ecc = ask("TotalECCErrors", uncorrected, words.HLML_ECC_COUNTER.HLML_VOLATILE_ECC)
         return Reading(
             utilisation=None if utilisation is None else utilisation.aip / 100,
             memory_used_bytes=None if memory is None else memory.used,
-            clock_mhz=_positive(ask("ClockInfo", hlml.HLML_CLOCK_TYPE.HLML_CLOCK_SOC)),
+            clock_mhz=_positive(ask("ClockInfo", words.HLML_CLOCK_TYPE.HLML_CLOCK_SOC)),
             power_watts=_positive(ask("PowerUsage"), 1000),
-            temperature_celsius=_positive(ask("Temperature", hlml.HLML_TEMP_SENS.HLML_TEMPERATURE_ON_AIP)),
+            temperature_celsius=_positive(ask("Temperature", words.HLML_TEMP_SENS.HLML_TEMPERATURE_ON_AIP)),
             energy_joules=_positive(ask("TotalEnergyConsumption"), 1000),
             reasons=_reasons(ask("CurrentClocksThrottleReasons"), HLML_REASONS),
             violation_seconds=_seconds(one.violation_time for one in violations if one is not None),

@@ -1,7 +1,7 @@
 """What holds a cell back, what is doubtful about it, and how many workers it would want. Pure arithmetic."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -58,31 +58,37 @@ def takes_turns(workers: int, mediapipe: bool) -> bool:
 class PredictedWorkers:
     """The fewest workers a rank whose loading would reach the compute ceiling, and how many CPUs a rank has.
 
-    Made from `loader_ceilings / workers`, the mean rate of one worker; more workers than CPUs load no faster.
+    Between `fewest` and `most`, as far as the ceilings are known.
     """
 
-    workers: int
+    fewest: int
+    most: int
     cpus_per_rank: int
 
     @property
     def possible(self) -> bool:
-        """Whether the host has a CPU for each."""
-        return self.workers <= self.cpus_per_rank
+        """Whether the host may have a CPU for each."""
+        return self.fewest <= self.cpus_per_rank
 
 
 def predict_workers(
-    compute_ceiling: float, loader_ceilings: Mapping[int, float], cpus: int, ranks: int
+    compute_ceilings: Sequence[float], loader_ceilings: Mapping[int, Sequence[float]], cpus: int, ranks: int
 ) -> PredictedWorkers | None:
-    """Predict from measured ceilings, all in samples/s over all ranks.
+    """Predict from measured ceilings, all in samples/s over all ranks; more workers than CPUs load no faster.
+
+    The slowest compute ceiling over the quickest rate of a worker gives the fewest, the other way round the most.
 
     Args:
+        compute_ceilings: as measured, one or more.
         loader_ceilings: by the number of workers a rank; those of no workers say nothing of a worker's rate.
         cpus: CPUs that the trial may use, over all ranks.
     """
-    rates = [ceiling / workers for workers, ceiling in loader_ceilings.items() if workers >= 1]
-    if not rates or compute_ceiling <= 0:
+    rates = [one / workers for workers, ceilings in loader_ceilings.items() if workers >= 1 for one in ceilings]
+    if not rates or not compute_ceilings:
         return None
-    return PredictedWorkers(math.ceil(compute_ceiling / (sum(rates) / len(rates))), max(1, cpus // ranks))
+    fewest = math.ceil(min(compute_ceilings) / max(rates))
+    most = math.ceil(max(compute_ceilings) / min(rates))
+    return PredictedWorkers(fewest, most, max(1, cpus // ranks))
 
 
 def above_ceiling(throughput: float, figures: Mapping[str, Any], kind: str) -> bool:

@@ -1,6 +1,7 @@
 """What each cell costs: energy, money and the chip's arithmetic, each with its interval over the repeats."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from bridgetower_ray.report.efficiency import efficiency_figures
 from bridgetower_ray.report.records import HEADLINE, CellResult, SweepResults
@@ -9,13 +10,27 @@ from bridgetower_ray.report.tables import Table, percent
 from bridgetower_ray.sweep.accelerators import dense_bf16_peak
 from bridgetower_ray.sweep.sweep_run import SweepRun
 
-COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("model_flops_utilisation", "MFU", percent),
-    ("compute_ceiling_flops_utilisation", "MFU of the compute ceiling", percent),
-    ("joules_per_sample", "J a sample", "{:,.2f}".format),
-    ("host_joules_per_sample", "host J a sample", "{:,.2f}".format),
-    ("samples_per_watt_hour", "samples a Wh", "{:,.0f}".format),
-    ("samples_per_dollar", "samples a dollar", "{:,.0f}".format),
+
+class Column(NamedTuple):
+    """A figure by its metric's name, its title, and how a value of it is written."""
+
+    name: str
+    title: str
+    form: Callable[[float], str]
+
+
+COLUMNS = (
+    Column("model_flops_utilisation", "MFU", percent),
+    Column("compute_ceiling_flops_utilisation", "MFU of the compute ceiling", percent),
+    Column("joules_per_sample", "J a sample", "{:,.2f}".format),
+    Column("host_joules_per_sample", "host J a sample", "{:,.2f}".format),
+    Column("samples_per_watt_hour", "samples a Wh", "{:,.0f}".format),
+    Column("samples_per_dollar", "samples a dollar", "{:,.0f}".format),
+)
+PLOTTED = tuple(
+    column
+    for column in COLUMNS
+    if column.name in ("model_flops_utilisation", "joules_per_sample", "samples_per_dollar")
 )
 NOTES = {
     "model_flops_utilisation": "MFU: the model's operations, forward and backward, over the devices' dense peak",
@@ -31,7 +46,7 @@ NOTES = {
 def efficiency_table(results: SweepResults) -> Table | None:
     """Without the columns of which nothing is known; None where none is."""
     found = {one.cell.setting: efficiency(one, results.sweep_run) for one in results.measured}
-    shown = [column for column in COLUMNS if any(figures.get(column[0]) for figures in found.values())]
+    shown = [column for column in COLUMNS if any(figures.get(column.name) for figures in found.values())]
     if not shown:
         return None
     rows = tuple(
@@ -53,7 +68,7 @@ def efficiency(one: CellResult, sweep_run: SweepRun) -> dict[str, tuple[float, .
         for record in one.records
         if record.throughput and HEADLINE in record.figures
     ]
-    names = [column for column, _, _ in COLUMNS]
+    names = [column.name for column in COLUMNS]
     return {
         figure: tuple(figures[figure] for figures in each)
         for figure in names

@@ -6,10 +6,11 @@ from bridgetower_ray.report.comparisons import Grid, compare
 from bridgetower_ray.report.diagnosis import Verdict
 from bridgetower_ray.report.limits import held_back_by, worker_advice
 from bridgetower_ray.report.records import CellResult, SweepResults
-from bridgetower_ray.report.tables import figure
+from bridgetower_ray.report.tables import ceiling_text, figure, percent
 from bridgetower_ray.sweep.outcomes import Kind
 
 NAMES_LENGTH = 300
+RANKS_APART = 0.05  # of a step, between the first and the last rank to have its batch
 
 
 def findings(results: SweepResults) -> list[str]:
@@ -21,6 +22,7 @@ def findings(results: SweepResults) -> list[str]:
         *_limits(results),
         *(advice.sentence for advice in worker_advice(results)),
         *_pipelines(results),
+        *_stragglers(results),
         *_not_measured(results),
         *_flagged(results),
         *_left_out(results),
@@ -78,16 +80,27 @@ def _pipelines(results: SweepResults) -> Iterator[str]:
             groups.setdefault(key, []).append(one)
     for group in groups.values():
         name = " · ".join(part for part in group[0].cell.setting.split(" · ") if not part.startswith("pipeline="))
-        loads = ", ".join(f"{one.cell.axes['input_pipeline']} {figure(one.loader_ceiling or 0)}" for one in group)
-        takes = max(one.compute_ceiling or 0 for one in group)
+        loads = ", ".join(f"{one.cell.axes['input_pipeline']} {ceiling_text(one, 'loader')}" for one in group)
+        takes = ceiling_text(max(group, key=lambda one: one.compute_ceiling or 0), "compute")
         seconds = sorted(float(value) for one in group for value in one.facts("data.image_cache_build_seconds"))
         loads += f" (images resized once, in {_range(seconds)} s)" if seconds else ""
-        yield f"{name}: the loader alone could feed, samples/s: {loads}; the device could take {figure(takes)}."
+        yield f"{name}: the loader alone could feed, samples/s: {loads}; the device could take {takes}."
 
 
 def _range(ordered: Sequence[float]) -> str:
     least, most = figure(ordered[0]), figure(ordered[-1])
     return least if least == most else f"{least} to {most}"
+
+
+def _stragglers(results: SweepResults) -> Iterator[str]:
+    """Cells whose ranks wait for one another, and for whom."""
+    for one in results.measured:
+        spread = one.mean("rank_spread_fraction") or 0.0
+        if spread >= RANKS_APART:
+            last, share = set(one.values("slowest_rank")), one.mean("slowest_rank_share") or 0.0
+            who = f"rank {last.pop():.0f} was the last in {percent(share)} of the steps" if len(last) == 1 else ""
+            who = who or "not the same rank was the last in each repeat"
+            yield f"{one.cell.setting}: the ranks had their batches {percent(spread)} of a step apart; {who}."
 
 
 def _flagged(results: SweepResults) -> Iterator[str]:

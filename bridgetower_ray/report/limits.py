@@ -28,10 +28,11 @@ class WorkerAdvice:
     @property
     def sentence(self) -> str:
         """The advice in words."""
-        wanted, cpus = self.predicted.workers, self.predicted.cpus_per_rank
-        workers = "1 worker" if wanted == 1 else f"{wanted} workers"
+        fewest, most, cpus = self.predicted.fewest, self.predicted.most, self.predicted.cpus_per_rank
+        workers = "1 worker" if most == 1 else f"{most} workers" if fewest == most else f"{fewest} to {most} workers"
         if self.predicted.possible:
-            return f"{self.subject}: {workers} a rank would load as fast as the device computes."
+            there = f" (CPUs are there for {cpus})" if most > cpus else ""
+            return f"{self.subject}: {workers} a rank would load as fast as the device computes{there}."
         return (
             f"{self.subject}: {workers} a rank would be needed to load as fast as the device computes, "
             f"more than the CPUs that are there ({cpus} a rank)."
@@ -50,12 +51,12 @@ def worker_advice(results: SweepResults) -> list[WorkerAdvice]:
 
 
 def _predict(group: list[CellResult]) -> PredictedWorkers | None:
-    computes = [one.compute_ceiling for one in group if one.compute_ceiling]
-    loaders = {one.workers: one.loader_ceiling for one in group if one.loader_ceiling}
+    computes = [value for one in group if one.compute_ceiling for value in one.ceilings("compute")]
+    loaders = {one.workers: one.ceilings("loader") for one in group if one.loader_ceiling}
     cpus, ranks = group[0].fact("env.cpus_usable"), group[0].fact("run.ranks")
-    if not computes or not (cpus or "").isdigit() or not (ranks or "").isdigit():
+    if not (cpus or "").isdigit() or not (ranks or "").isdigit():
         return None
-    return predict_workers(sum(computes) / len(computes), loaders, int(cpus or 1), int(ranks or 1))
+    return predict_workers(computes, loaders, int(cpus or 1), int(ranks or 1))
 
 
 @dataclass(frozen=True)

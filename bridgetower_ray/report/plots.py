@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from bridgetower_ray.report.comparisons import Grid
+from bridgetower_ray.report.efficiency_table import PLOTTED, Column, efficiency
 from bridgetower_ray.report.limits import WORKERS
 from bridgetower_ray.report.records import CellResult, SweepResults
-from bridgetower_ray.report.stats import interval_of_mean
+from bridgetower_ray.report.stats import geometric_mean, interval_of_mean
 
 # Okabe and Ito's colours, told apart by colour-blind readers, with hatches and markers for black and white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -18,7 +19,7 @@ MOST_CELLS = 40  # more bars than that tell nobody anything
 
 
 def plots(results: SweepResults) -> Iterator[str]:
-    """Throughput; where a step's time goes; scaling with workers. Each only where there is something to show."""
+    """Throughput; where a step's time goes; scaling with workers; costs. Each only where there is something to show."""
     if not results.measured or len(results.measured) > MOST_CELLS:
         return
     yield throughput_plot(results)
@@ -26,6 +27,7 @@ def plots(results: SweepResults) -> Iterator[str]:
         yield step_time_plot(results)
     if len(results.sweep_run.axes.get(WORKERS, ())) > 1:
         yield scaling_plot(results)
+    yield from (cost_plot(results, column) for column in PLOTTED if _has(results, column.name))
 
 
 def throughput_plot(results: SweepResults) -> str:
@@ -109,6 +111,28 @@ def scaling_plot(results: SweepResults) -> str:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
     return _svg(figure, "Throughput in samples per second over the number of loader workers")
+
+
+def _has(results: SweepResults, figure: str) -> bool:
+    return any(efficiency(one, results.sweep_run).get(figure) for one in results.measured)
+
+
+def cost_plot(results: SweepResults, column: Column) -> str:
+    """One figure of what a sample costs, a bar a cell, with 95 % intervals."""
+    found = {one.cell.setting: efficiency(one, results.sweep_run).get(column.name, ()) for one in results.measured}
+    known = {setting: values for setting, values in found.items() if values}
+    means = [geometric_mean(values) for values in known.values()]
+    figure, axes = _figure(0.9 + 0.34 * len(known))
+    axes.barh(list(known), means, color=COLOURS[2], edgecolor="white")
+    for place, (values, mean) in enumerate(zip(known.values(), means, strict=True)):
+        if interval := interval_of_mean(values):
+            # An interval that leaves the plot says enough by leaving it.
+            errors = [[mean - interval[0]], [min(interval[1], 2 * max(means)) - mean]]
+            axes.errorbar(mean, place, xerr=errors, color="black", capsize=3, linewidth=1)
+    axes.set_xlim(0, 1.5 * max(means))
+    axes.invert_yaxis()
+    axes.set_xlabel(column.title)
+    return _svg(figure, f"{column.title} of each cell, with intervals")
 
 
 def _measured(grid: Grid, accelerator: str, loader: str) -> CellResult | None:

@@ -109,6 +109,17 @@ class CellResult:
         """Samples/s of the loader without compute, in the same way."""
         return None if self.above("loader") else self.mean("loader_ceiling_samples_per_second")
 
+    def ceilings(self, kind: str) -> tuple[float, ...]:
+        """The `compute` or `loader` ceiling of each measured repeat that has one."""
+        name = f"{kind}_ceiling_samples_per_second"
+        return tuple(record.figures[name] for record in self.records if record.throughput and name in record.figures)
+
+    def ceiling_range(self, kind: str) -> tuple[float, float] | None:
+        """The slowest and the quickest stretch that a ceiling was taken in, of all repeats; None without any."""
+        names = [f"{kind}_ceiling_{edge}" for edge in ("lowest", "highest")]
+        known = [record.figures[name] for record in self.records for name in names if name in record.figures]
+        return (min(known), max(known)) if known else None
+
     def above(self, kind: str) -> bool:
         """Whether a repeat was faster than its own `compute` or `loader` ceiling, which then is no limit."""
         return any(record.is_above(kind) for record in self.records)

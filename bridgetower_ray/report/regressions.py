@@ -22,18 +22,27 @@ STACK_COLUMNS = (
     "env.host", "env.cpu_model", "env.device_names", "env.driver", "env.python", "env.torch", "env.transformers",
     "env.variables", "env.code_hash",
 )  # fmt: skip
+# What a sample costs: shown, and no part of the verdict.
+COST_COLUMNS = (
+    "joules_per_sample", "host_joules_per_sample", "samples_per_watt_hour", "samples_per_dollar",
+    "model_flops_utilisation",
+)  # fmt: skip
 NEEDED_COLUMNS = ("cell_id", "setting", "outcome", "train_samples_per_second")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One cell of one sweep run: its measured repeats, and the words for what was not measured."""
+    """One cell of one sweep run: its measured repeats, and the words for what was not measured.
+
+    `costs` are figures of each repeat, empty where one lacks it.
+    """
 
     setting: str
     throughputs: tuple[float, ...]
     outcomes: tuple[str, ...]
     work: Mapping[str, frozenset[str]] = field(default_factory=lambda: defaultdict(frozenset))
     stack: Mapping[str, frozenset[str]] = field(default_factory=lambda: defaultdict(frozenset))
+    costs: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: defaultdict(tuple))
 
     @property
     def measured(self) -> bool:
@@ -150,11 +159,22 @@ def _arm(trials: Sequence[Mapping[str, object]]) -> Arm:
     values = [row["train_samples_per_second"] for row in measured]
     return Arm(
         setting=str(trials[0]["setting"]),
-        throughputs=tuple(value for value in values if isinstance(value, float) and math.isfinite(value) and value > 0),
+        throughputs=_positive(values),
         outcomes=tuple(str(row["outcome"]) for row in trials),
         work={name: _values(measured, name) for name in WORK_COLUMNS},
         stack={name: _values(measured, name) for name in STACK_COLUMNS},
+        costs={name: _of_all([row.get(name) for row in measured]) for name in COST_COLUMNS},
     )
+
+
+def _positive(values: Sequence[object]) -> tuple[float, ...]:
+    return tuple(value for value in values if isinstance(value, float) and math.isfinite(value) and value > 0)
+
+
+def _of_all(values: Sequence[object]) -> tuple[float, ...]:
+    """The values, or none unless every one is a number."""
+    known = _positive(values)
+    return known if len(known) == len(values) else ()
 
 
 def _values(rows: Sequence[Mapping[str, object]], name: str) -> frozenset[str]:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from bridgetower_ray.report.efficiency_table import efficiency_table
 from bridgetower_ray.report.findings import findings
+from bridgetower_ray.report.hours_table import hours_table
 from bridgetower_ray.report.plots import plots
 from bridgetower_ray.report.published import Published, against_published, published_results
 from bridgetower_ray.report.records import SweepResults
@@ -78,6 +79,7 @@ def _tables(results: SweepResults) -> list[Table | None]:
         limits_table(results),
         host_share_table(results),
         efficiency_table(results),
+        hours_table(results),
         against_published(results),
     ]
 

@@ -163,13 +163,16 @@ def _limits_row(one: CellResult) -> tuple[str, ...]:
 
 def _ceiling_entry(one: CellResult, kind: str) -> str:
     """The mean of the repeats with the slowest and the quickest stretch of any; marked where it is no limit."""
-    mean = one.mean(f"{kind}_ceiling_samples_per_second")
-    if mean is None:
+    if one.mean(f"{kind}_ceiling_samples_per_second") is None:
         return ""
-    edges = [record.figures.get(f"{kind}_ceiling_{edge}") for record in one.records for edge in ("lowest", "highest")]
-    known = [edge for edge in edges if edge is not None]
-    spread = f" ({figure(min(known))}–{figure(max(known))})" if known else ""
-    return figure(mean) + spread + (" exceeded" if one.above(kind) else "")
+    return ceiling_text(one, kind) + (" exceeded" if one.above(kind) else "")
+
+
+def ceiling_text(one: CellResult, kind: str) -> str:
+    """`85.3 (80.1–90.2)`: a `compute` or `loader` ceiling that the cell has, never as if it were exact."""
+    edges = one.ceiling_range(kind)
+    spread = f" ({figure(edges[0])}–{figure(edges[1])})" if edges else ""
+    return optional(one.mean(f"{kind}_ceiling_samples_per_second")) + spread
 
 
 def _any_estimate(results: SweepResults) -> bool:

@@ -3,6 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
+from bridgetower_ray.report.hours_table import phase_figure
 from bridgetower_ray.report.records import HEADLINE
 from bridgetower_ray.store.redaction import facts_without_credentials, redact, without_credentials
 from bridgetower_ray.sweep.outcomes import Outcome
@@ -45,7 +46,7 @@ def metrics(record: TrialRecord) -> list[Point]:
     ordered |= figures
     ordered["trial_seconds"] = (record.ended_ms - record.started_ms) / 1000
     points = [Point(name, float(value), 0) for name, value in ordered.items()]
-    points += [Point(f"phase/{name}_seconds", value, 0) for name, value in record.phases.items()]
+    points += [Point(phase_figure(name), value, 0) for name, value in record.phases.items()]
     for step in (one for one in record.steps if not one.get("rank")):
         series = {"fetch_seconds": step["fetch_seconds"], "seconds": step["seconds"]}
         series["samples_per_second"] = step["samples"] / step["seconds"] if step["seconds"] else 0.0

@@ -55,7 +55,7 @@ def test_the_limits_of_version_2_are_the_least_of_all_groups_above(tmp_path: Pat
         },
     )
     assert (found.cpus(), found.memory_bytes()) == (1.5, 1024)
-    assert found.throttled() == Throttled(10, 4, 2.0)
+    assert found.throttled() == Throttled(10, 4)
 
 
 def test_the_limits_of_version_1_are_read_too(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_limits_of_version_1_are_read_too(tmp_path: Path) -> None:
         },
     )
     assert (found.cpus(), found.memory_bytes()) == (2.0, None)
-    assert found.throttled() == Throttled(8, 2, 0.5)
+    assert found.throttled() == Throttled(8, 2)
 
 
 def test_the_tightest_quota_is_the_one_that_is_watched_even_before_it_has_stopped_anything(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_the_tightest_quota_is_the_one_that_is_watched_even_before_it_has_stoppe
             "a/b/cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
         },
     )
-    assert (found.cpus(), found.throttled()) == (1.0, Throttled(0, 0, 0.0))
+    assert (found.cpus(), found.throttled()) == (1.0, Throttled(0, 0))
 
 
 def test_without_control_groups_nothing_is_limited(tmp_path: Path) -> None:

@@ -27,7 +27,15 @@ def facts(interpreter: dict[str, Any] | None = None, **changes: Any) -> NodeFact
     trains = {"executable": "python", "python": "3.11.7", "torch": "2.13.0+cpu", **(interpreter or {})}
     room = {"memory_available": 900 * GIB, "disk_free": 900 * GIB, "shared_memory": 500 * GIB}
     software = {"python": "3.11.7", "ray": "2.60.0", "source": "abc", "nvidia_container": ""}
-    host = {"host": "h", "devices": (), "driver": "1", "cpus": 96, "cpu_model": "Xeon", "device_processes": ()}
+    host = {
+        "host": "h",
+        "devices": (),
+        "driver": "1",
+        "cpus": 96,
+        "cpu_model": "Xeon",
+        "device_processes": (),
+        "niceness": 0,
+    }
     return NodeFacts.model_validate({**host, **room, **software, "interpreter": trains, **changes})
 
 
@@ -103,6 +111,12 @@ def test_a_node_with_devices_is_judged_by_the_interpreter_of_its_accelerator(spe
     assert _interpreter_for(GAUDI, both) == "/gaudi/python"
     assert _interpreter_for(EVERY_NODE, both) == "/cpu/python"
     assert _interpreter_for(H100, spec_of(text)) is None
+
+
+def test_a_niceness_is_a_warning_where_something_trains() -> None:
+    (finding,) = examine([Node("head", {"CPU": 8}, facts(niceness=15), head=True), gaudi(niceness=15)])
+    assert (finding.node, finding.serious) == ("gaudi", False)
+    assert finding.what == "ranks would run with niceness 15: any ordinary process is served first"
 
 
 def test_a_patch_release_of_python_is_a_warning() -> None:

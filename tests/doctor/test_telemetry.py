@@ -12,6 +12,7 @@ from bridgetower_ray.doctor.host_energy import HostEnergy
 from bridgetower_ray.doctor.telemetry import Sample, Telemetry, window_figures
 from bridgetower_ray.doctor.vendor_libraries import Reading, library_for
 from bridgetower_ray.sweep.accelerators import ACCELERATORS
+from tests.doctor.stand_ins import HLML, NVML, compiled
 
 
 def samples_of(watts: float, seconds: int = 30, **more: Any) -> list[Sample]:
@@ -84,6 +85,17 @@ def test_a_host_without_a_sensor_starts_no_thread(tmp_path: Path) -> None:
     telemetry.stop()
 
 
+def test_a_library_that_breaks_costs_its_samples_and_nothing_else(tmp_path: Path) -> None:
+    class Breaking:
+        def read(self) -> tuple[Reading, ...]:
+            raise AttributeError("module has no such attribute")
+
+    telemetry = Telemetry(Breaking(), HostEnergy(tmp_path))
+    telemetry.start()
+    assert (telemetry.newest(), telemetry.over(0.0, 20.0)) == ({}, {})
+    telemetry.stop()
+
+
 def test_the_thread_reads_until_it_is_stopped(tmp_path: Path) -> None:
     class Counting:
         reads = 0
@@ -102,43 +114,6 @@ def test_the_thread_reads_until_it_is_stopped(tmp_path: Path) -> None:
     assert not telemetry._thread.is_alive()
 
 
-NVML = """
-#include <string.h>
-typedef struct { unsigned gpu, memory; } utilisation;
-typedef struct { unsigned long long total, free, used; } memory;
-typedef struct { unsigned long long reference, violation; } violation;
-int nvmlInitWithFlags(unsigned f) { return 0; }
-int nvmlInit_v2(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 4; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { if (i > 3) return 6; *d = (void *)(long)(i + 1); return 0; }
-int nvmlDeviceGetHandleByUUID(const char *u, void **d) {
-    if (strcmp(u, "GPU-second")) return 6;
-    *d = (void *)2;
-    return 0;
-}
-int nvmlDeviceGetUtilizationRates(void *d, utilisation *u) { u->gpu = 90; u->memory = 50; return 0; }
-int nvmlDeviceGetMemoryInfo(void *d, memory *m) { m->total = 1000; m->free = 400; m->used = 600; return 0; }
-int nvmlDeviceGetClockInfo(void *d, unsigned t, unsigned *c) { *c = t == 1 ? 1410 : 0; return 0; }
-int nvmlDeviceGetPowerUsage(void *d, unsigned *p) { *p = 350000; return 0; }
-int nvmlDeviceGetTemperature(void *d, unsigned s, unsigned *t) { *t = 61; return 0; }
-int nvmlDeviceGetTotalEnergyConsumption(void *d, unsigned long long *e) {
-    if (d == (void *)4) return 3;
-    *e = d == (void *)3 ? 0 : 5000 * (unsigned long long)(long)d;
-    return 0;
-}
-int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *r) { *r = 0x1 | 0x4 | 0x40; return 0; }
-int nvmlDeviceGetViolationStatus(void *d, unsigned p, violation *v) {
-    v->violation = p == 0 ? 2000000000ULL : 0;
-    return 0;
-}
-int nvmlDeviceGetTotalEccErrors(void *d, unsigned e, unsigned c, unsigned long long *n) {
-    *n = e == 1 ? 3 : 7;
-    return 0;
-}
-int nvmlDeviceGetPcieReplayCounter(void *d, unsigned *n) { *n = 5; return 0; }
-int nvmlDeviceGetCurrPcieLinkGeneration(void *d, unsigned *n) { *n = 5; return 0; }
-int nvmlDeviceGetCurrPcieLinkWidth(void *d, unsigned *n) { return 3; }
-"""
 READ = """
 import os, sys
 from bridgetower_ray.doctor.vendor_libraries import library_for
@@ -149,19 +124,15 @@ print(None if library is None else list(library.read()))
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the stand-in library")
 
 
-def compiled(folder: Path, name: str, source: str) -> Path:
-    (folder / "source.c").write_text(source)
-    library = folder / name
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "source.c"], check=True)
-    return library
-
-
-def nvml_readings(folder: Path, visible: str) -> list[Reading] | None:
+def nvml_readings(folder: Path, visible: str) -> Any:
     compiled(folder, "libnvidia-ml.so.1", NVML)
     environment = {"LD_LIBRARY_PATH": str(folder), "CUDA_VISIBLE_DEVICES": visible, "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", READ, "h100"], env=environment, capture_output=True, text=True, check=False
-    )
+    return readings(READ, ["h100"], environment)
+
+
+def readings(script: str, arguments: list[str], environment: dict[str, str]) -> Any:
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return eval(done.stdout, {"Reading": Reading, "frozenset": frozenset})  # what our own class printed
 
@@ -187,21 +158,57 @@ def test_nvidias_binding_is_asked_as_its_own_signatures_want(tmp_path: Path) -> 
 
 @needs_compiler
 def test_a_counter_that_reads_nothing_or_is_not_there_is_none_and_never_0(tmp_path: Path) -> None:
-    readings = nvml_readings(tmp_path, "2,3")
-    assert readings is not None
-    assert [reading.energy_joules for reading in readings] == [None, None]
+    assert [reading.energy_joules for reading in nvml_readings(tmp_path, "2,3")] == [None, None]
 
 
 @needs_compiler
 def test_only_the_devices_that_the_trial_was_given_are_read(tmp_path: Path) -> None:
-    readings = nvml_readings(tmp_path, "GPU-second")
-    assert readings is not None
-    assert [reading.energy_joules for reading in readings] == [10.0]
+    assert [reading.energy_joules for reading in nvml_readings(tmp_path, "GPU-second")] == [10.0]
 
 
 @needs_compiler
 def test_a_device_that_the_library_does_not_know_is_no_column(tmp_path: Path) -> None:
     assert nvml_readings(tmp_path, "GPU-unknown") is None
+
+
+# The binding has its library's place written into it; nothing else of it is touched.
+FOUND_HERE = """
+import pathlib, sys
+from pyhlml.hlml_lib import LibHLML
+from bridgetower_ray.doctor import vendor_libraries
+LibHLML.__init__.__defaults__ = (sys.argv[2],)
+vendor_libraries.HLML = pathlib.Path(sys.argv[2])
+"""
+
+
+def hlml_readings(folder: Path, visible: str) -> list[Reading]:
+    library = compiled(folder, "libhlml.so", HLML)
+    environment = {"HABANA_VISIBLE_MODULES": visible, "PYTHONPATH": ":".join(sys.path)}
+    return readings(FOUND_HERE + READ, ["gaudi2", str(library)], environment)
+
+
+@needs_compiler
+def test_gaudis_binding_is_asked_as_its_own_signatures_want(tmp_path: Path) -> None:
+    assert hlml_readings(tmp_path, "6") == [
+        Reading(
+            utilisation=0.8,
+            memory_used_bytes=600,
+            clock_mhz=1650.0,
+            power_watts=420.0,
+            temperature_celsius=55.0,
+            energy_joules=5e9,
+            reasons=frozenset({"thermal"}),
+            violation_seconds=3.5,
+            errors={"uncorrected memory": 2, "PCIe replay": 4},
+            pcie_generation=4.0,
+            pcie_width=16.0,
+        )
+    ]
+
+
+@needs_compiler
+def test_modules_are_read_in_the_order_that_the_trial_was_given_them(tmp_path: Path) -> None:
+    assert [reading.energy_joules for reading in hlml_readings(tmp_path, "3,6")] == [None, 5e9]
 
 
 def test_without_a_driver_there_is_no_library() -> None:

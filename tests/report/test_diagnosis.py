@@ -41,20 +41,21 @@ def test_the_published_gpu_cells_without_workers_are_serial(without: float, with
 
 
 def test_the_predicted_workers_are_the_fewest_that_reach_the_compute_ceiling() -> None:
-    predicted = predict_workers(100, {0: 500, 1: 40, 2: 76}, cpus=8, ranks=1)
+    predicted = predict_workers([95, 105], {0: [500], 1: [40], 2: [76, 60]}, cpus=8, ranks=1)
     assert predicted is not None
-    assert predicted.workers == math.ceil(100 / ((40 + 38) / 2)) == 3
+    assert predicted.fewest == math.ceil(95 / 40) == 3
+    assert predicted.most == math.ceil(105 / 30) == 4
     assert predicted.possible
 
 
 def test_more_workers_than_cpus_are_said_to_be_out_of_reach() -> None:
-    predicted = predict_workers(1000, {1: 40}, cpus=16, ranks=8)
+    predicted = predict_workers([1000], {1: [40]}, cpus=16, ranks=8)
     assert predicted is not None
-    assert (predicted.workers, predicted.cpus_per_rank, predicted.possible) == (25, 2, False)
+    assert (predicted.fewest, predicted.cpus_per_rank, predicted.possible) == (25, 2, False)
 
 
 def test_cells_without_workers_predict_nothing() -> None:
-    assert predict_workers(100, {0: 50}, cpus=8, ranks=1) is None
+    assert predict_workers([100], {0: [50]}, cpus=8, ranks=1) is None
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,23 @@ def test_the_advice_names_the_workers_that_would_reach_the_device(spec_of: SpecO
     runs = with_ceilings(sweep_run, "cpu · workers=1", 300, 750, 310)
     (advice,) = worker_advice(gather(sweep_run, runs))
     assert advice.sentence == "cpu: 3 workers a rank would load as fast as the device computes."
+
+
+def test_the_advice_is_as_wide_as_the_ceilings_of_the_repeats(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    facts = {"env.cpus_usable": "4", "run.ranks": "1", "run.dataloader_num_workers": "1"}
+    runs = [
+        run_of(
+            sweep_run,
+            "cpu · workers=1",
+            repeat,
+            150.0,
+            facts=facts,
+            compute_ceiling_samples_per_second=750.0,
+            loader_ceiling_samples_per_second=loader,
+        )
+        for repeat, loader in ((1, 240.0), (2, 160.0))
+    ]
+    (advice,) = worker_advice(gather(sweep_run, runs))
+    assert advice.sentence.startswith("cpu: 4 to 5 workers a rank would load as fast as the device computes")
+    assert advice.sentence.endswith("(CPUs are there for 4).")

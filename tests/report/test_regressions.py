@@ -1,13 +1,16 @@
 """Before and after, cell by cell."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from bridgetower_ray.errors import UsageError
+from bridgetower_ray.report.cost_changes import cost_changes_table
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.regressions import Arm, arms_of, changes, changes_table, gate, read_arms
 from bridgetower_ray.report.results_table import to_table
@@ -150,6 +153,20 @@ def test_the_gate_says_what_it_decided_and_why(after: dict[str, Arm], strict: bo
     assert verdict.passed is passed
     assert said in verdict.sentence
     assert verdict.sentence.startswith("gate passed: " if passed else "gate failed: ")
+
+
+def test_energy_is_compared_where_every_repeat_of_both_sides_has_it() -> None:
+    costs = {"joules_per_sample": (2.0, 2.1, 1.9)}
+
+    def arm(**of_a_sample: Any) -> Arm:
+        return Arm("cpu", (10.0, 10.1, 9.9), ("measured",) * 3, costs=defaultdict(tuple, of_a_sample))
+
+    before = {"a": arm(**costs), "b": arm(**costs)}
+    table = cost_changes_table(changes(before, {"a": arm(joules_per_sample=(1.0, 1.05, 0.95)), "b": arm()}))
+    assert table is not None
+    assert table.columns == ("J a sample",)
+    assert [entries[0][:5] for _, entries in table.rows] == ["0.50x", ""]
+    assert cost_changes_table(changes({"b": arm()}, {"b": arm()})) is None
 
 
 def test_another_host_stands_beside_each_ratio() -> None:

@@ -12,6 +12,7 @@ import pytest
 from bridgetower_ray.report.comparisons import compare
 from bridgetower_ray.report.efficiency_table import efficiency_table
 from bridgetower_ray.report.findings import findings
+from bridgetower_ray.report.plots import plots
 from bridgetower_ray.report.published import BRIDGETOWER_BLOG, published_results
 from bridgetower_ray.report.records import gather
 from bridgetower_ray.report.render import document_of, to_html, to_markdown, write_report
@@ -289,6 +290,31 @@ def test_the_findings_begin_with_how_much_was_measured_and_the_fastest(spec_of: 
     assert third.startswith("gaudi2 · workers=2 · mediapipe is 1.41x [")
     assert third.endswith("over h100 · workers=2.")
     assert second.startswith("Fastest: gaudi2 · workers=2 · mediapipe with 848.0 samples/s, 2.52x [")
+
+
+def test_a_straggling_rank_is_named_in_the_findings(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    apart = {"rank_spread_fraction": 0.12, "slowest_rank_share": 0.8}
+
+    def said(second: float, spread: float = 0.12) -> list[str]:
+        ranks = {**apart, "rank_spread_fraction": spread}
+        runs = [run_of(sweep_run, "cpu · workers=0", 1, 10.0, slowest_rank=3.0, **ranks)]
+        runs += [run_of(sweep_run, "cpu · workers=0", 2, 10.0, slowest_rank=second, **ranks)]
+        return [one for one in findings(gather(sweep_run, runs)) if "of a step apart" in one]
+
+    start = "cpu · workers=0: the ranks had their batches 12% of a step apart; "
+    assert said(3.0) == [f"{start}rank 3 was the last in 80% of the steps."]
+    assert said(5.0) == [f"{start}not the same rank was the last in each repeat."]
+    assert said(3.0, spread=0.01) == []
+
+
+def test_costs_are_plotted_where_they_are_known(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI))
+    energy = {"device_energy_joules": 2000.0, "window_samples": 1000.0}
+    runs = [run_of(sweep_run, "cpu · workers=0", repeat, 10.0 + repeat, **energy) for repeat in (1, 2)]
+    titles = [svg[svg.index("aria-label=") :][:40] for svg in plots(gather(sweep_run, runs))]
+    assert any("J a sample of each cell" in title for title in titles)
+    assert not any("dollar" in title for title in titles)
 
 
 def test_failures_stand_in_the_findings_with_their_reasons(spec_of: SpecOf) -> None:
