@@ -122,7 +122,8 @@ def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bo
 @SWEEP
 @ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
-def plan(sweep: Path, address: str | None, as_json: bool) -> None:
+@click.option("--published", is_flag=True, help="The published command beside SWEEP, flag by flag, instead.")
+def plan(sweep: Path, address: str | None, as_json: bool, published: bool) -> None:
     """Print every cell of SWEEP with what will become of it. Starts nothing."""
     from bridgetower_ray.report.plan_listing import plan_object, show_plan
     from bridgetower_ray.sweep.plan import estimate_seconds, make_plan
@@ -130,12 +131,27 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 
     address = _address(address)
     spec, _ = load_spec(sweep)
+    if published:
+        _show_published_command(spec, as_json)
+        return
     laid_out = make_plan(spec, _inventory(address), _rows(spec, address))
     seconds = estimate_seconds(laid_out, _earlier_seconds(spec))
     if as_json:
         click.echo(json.dumps(plan_object(laid_out, seconds, address is not None), indent=2))
     else:
         show_plan(laid_out, seconds, address is not None, _console())
+
+
+def _show_published_command(spec: "SweepSpec", as_json: bool) -> None:
+    from bridgetower_ray.report.published_command import command_table
+    from bridgetower_ray.report.render import show_table
+    from bridgetower_ray.sweep.plan import make_plan
+
+    if as_json:
+        raise UsageError("plan: --published has no --json")
+    if spec.published is None:
+        raise UsageError(f"plan --published: the sweep {spec.name!r} names no published benchmark (`published:`)")
+    show_table(command_table(make_plan(spec)), _console())
 
 
 @main.command()
@@ -146,7 +162,16 @@ def plan(sweep: Path, address: str | None, as_json: bool) -> None:
 @click.option("--fresh", is_flag=True, help="Start another sweep run instead of continuing the newest.")
 @click.option("--rehearse", is_flag=True, help="Go through every cell on this machine's CPU first; measures nothing.")
 @click.option("--wait-for-nodes", "wait", metavar="TIME", help="Wait for nodes that are still to come, such as 10m.")
-def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, rehearse: bool, wait: str | None) -> None:
+@click.option("--unlike-software", is_flag=True, help="Also where nodes differ in the major version of what trains.")
+def run(
+    sweep: Path,
+    address: str | None,
+    reports: Path | None,
+    fresh: bool,
+    rehearse: bool,
+    wait: str | None,
+    unlike_software: bool,
+) -> None:
     """Run SWEEP, or what is left of its newest sweep run, and report on it."""
     from bridgetower_ray.sweep.plan import make_plan
     from bridgetower_ray.sweep.spec import load_spec
@@ -165,7 +190,7 @@ def run(sweep: Path, address: str | None, reports: Path | None, fresh: bool, reh
     if rehearse:
         end = rehearse_sweep(spec, tracking, Path.cwd(), console)
     else:
-        end = run_sweep(spec, tracking, Path.cwd(), address, rows, fresh, console, wait_seconds)
+        end = run_sweep(spec, tracking, Path.cwd(), address, rows, fresh, console, wait_seconds, unlike_software)
     if interruption.signal is not None:
         console.print(f"interrupted: {end.summary}; run it again to go on", soft_wrap=True)
         sys.exit(interruption.status)

@@ -21,7 +21,8 @@ from bridgetower_ray.errors import BridgetowerRayError, UsageError
 from bridgetower_ray.report.diagnosis import takes_turns, verdict
 from bridgetower_ray.report.flags import flags_of
 from bridgetower_ray.sweep.accelerators import ACCELERATORS, Accelerator, variant
-from bridgetower_ray.sweep.cells import Cell, Trial, effective, setting_label
+from bridgetower_ray.sweep.cells import Cell, Trial, setting_label
+from bridgetower_ray.sweep.effective import effective
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
 from bridgetower_ray.sweep.settings import AxisValue, DatasetSettings, MeasureSettings, TrainingSettings
 from bridgetower_ray.training.job import Job
@@ -131,7 +132,7 @@ def _cell(accelerator: Accelerator, size: Size, axes: dict[str, AxisValue]) -> C
         devices=1,
         model=size.model,
         dataset=DatasetSettings(path="builtin:cartoons", max_train_samples=size.samples),
-        training=effective(asked, accelerator),
+        training=effective(asked, accelerator, devices=1),
         measure=MeasureSettings(repeats=1, timeout_minutes=5.0),
     )
     steps = cell.warmup_steps + max(FEWEST_WINDOW_STEPS, cell.steady_window_steps)
@@ -160,8 +161,8 @@ def _run(trial: Trial) -> Result:
         folder = Path(name)
         (folder / "trial.json").write_text(job.model_dump_json())
         command = [sys.executable, "-m", "bridgetower_ray.training", str(folder / "trial.json")]
-        threads, limit = trial.cell.training.cpu_threads_per_rank, trial.cell.measure.timeout_minutes * 60
-        group = ProcessGroup(command, 1, folder, threads_per_rank=threads, timeout_seconds=limit)
+        limit = trial.cell.measure.timeout_minutes * 60
+        group = ProcessGroup(command, 1, folder, timeout_seconds=limit)
         events: dict[str, dict[str, Any]] = {}
         while group.outcome is None:
             _merge(events, group.wait(LISTEN_SECONDS))
@@ -194,13 +195,13 @@ def _table(results: Sequence[Result]) -> list[str]:
 
 
 def _row(result: Result) -> tuple[str, ...]:
-    figures, training = result.figures, result.trial.cell.training
+    figures, cell = result.figures, result.trial.cell
     if result.outcome.kind is not Kind.MEASURED:
         return (result.trial.setting, str(result.outcome), "", "", "", "")
     compute, loader = (figures.get(f"{name}_ceiling_samples_per_second") for name in ("compute", "loader"))
-    turns = takes_turns(training.dataloader_num_workers, mediapipe=False)
+    turns = takes_turns(cell.training.dataloader_num_workers, False, cell.copies_ahead)
     held = verdict(figures["train_samples_per_second"], compute, loader, turns)
-    doubts = flags_of(figures, result.trial.cell, result.events["environment"])
+    doubts = flags_of(figures, cell, result.events["environment"])
     wait = figures.get("data_wait_fraction")
     return (
         result.trial.setting,

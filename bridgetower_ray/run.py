@@ -11,6 +11,8 @@ from bridgetower_ray.cluster.claim import claimed, first_to_have
 from bridgetower_ray.cluster.connection import connected, simulated
 from bridgetower_ray.cluster.nodes import nodes_for
 from bridgetower_ray.cluster.progress import view_for
+from bridgetower_ray.cluster.survey import look_at_nodes
+from bridgetower_ray.doctor.judgement import unlike_majors
 from bridgetower_ray.doctor.software import TRAINING_PACKAGES, source_hash, stack
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.store.lease import leased
@@ -61,12 +63,14 @@ def run_sweep(
     fresh: bool,
     console: Console,
     wait_seconds: float = 0.0,
+    unlike_software: bool = False,
 ) -> SweepEnd:
     """Run what is not yet measured of the newest sweep run, or a fresh one.
 
     Args:
         rows: samples of the data set; None where only the nodes can know.
         wait_seconds: how long to wait for nodes that some cell needs and the cluster does not have yet.
+        unlike_software: go on where nodes differ in the major version of what trains.
 
     Raises:
         UsageError: before anything is started, if the sweep cannot be run as asked.
@@ -75,7 +79,18 @@ def run_sweep(
         raise UsageError("--wait-for-nodes: a local Ray has no nodes to come; give --address")
     with only_driver(tracking.uri, spec.name), connected(address):
         nodes = nodes_for(make_plan(spec, rows=rows), wait_seconds, console)
-        return _carry_out(make_plan(spec, nodes, rows), tracking, base_folder, fresh, console)
+        plan = make_plan(spec, nodes, rows)
+        if address and not unlike_software:
+            _check_software(plan)
+        return _carry_out(plan, tracking, base_folder, fresh, console)
+
+
+def _check_software(plan: Plan) -> None:
+    """Refuse a sweep whose arms would differ in more than what they are to be compared in."""
+    if len({one.cell.accelerator.name for one in plan.cells if one.runnable}) > 1:
+        unlike = unlike_majors(look_at_nodes(plan.spec), plan)
+        if unlike is not None:
+            raise UsageError(f"{unlike.what}; install the same on all nodes, or give --unlike-software")
 
 
 def _carry_out(plan: Plan, tracking: Tracking, base_folder: Path, fresh: bool, console: Console) -> SweepEnd:

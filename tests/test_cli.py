@@ -156,12 +156,19 @@ def test_a_plan_needs_no_store_and_makes_none(store: str, folder: Path) -> None:
             r"~/no/python: no such program",
         ),
         ("name: mini", "accelerators: {cpu: {python: no-such}}\nname: mini", r"python: no-such: no such program"),
+        (
+            "name: mini",
+            "accelerators: {cpu: {python: ./old-python}}\nname: mini",
+            r"python: ./old-python: it is Python 3.10, and trials want 3.11 or newer",
+        ),
     ],
 )
 def test_what_this_host_can_know_is_known_at_plan(before: str, after: str, said: str, folder: Path) -> None:
     (folder / "empty").mkdir()
     (folder / "other").mkdir()
     (folder / "other/config.json").write_text('{"model_type": "clip"}')
+    (folder / "old-python").write_text("#!/bin/sh\necho 3 10\n")
+    (folder / "old-python").chmod(0o700)
     (folder / "sweep.yaml").write_text(MINI.replace(before, after))
     done = command("plan", "sweep.yaml", cwd=folder)
     assert done.returncode == 2, done.stdout

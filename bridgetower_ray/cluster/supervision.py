@@ -43,7 +43,6 @@ class ProcessGroup:
         command: Sequence[str],
         ranks: int,
         folder: Path,
-        threads_per_rank: int = 1,
         timeout_seconds: float | None = None,
     ) -> None:
         """Start the group.
@@ -69,7 +68,7 @@ class ProcessGroup:
             self._port = RendezvousPort() if ranks > 1 else None
             for rank in range(ranks):
                 port = self._port.number if self._port else 0
-                environment = rank_environment(inherited, rank, ranks, port, threads_per_rank)
+                environment = rank_environment(inherited, rank, ranks, port)
                 self._start(command, rank, environment)
         except OSError as error:
             self.whole_node = True
@@ -237,13 +236,11 @@ def _search_path(interpreter: str) -> str:
     return os.pathsep.join([*own, *filter(None, [os.environ.get("PATH")])])
 
 
-def rank_environment(
-    inherited: Mapping[str, str], rank: int, ranks: int, master_port: int, threads: int
-) -> dict[str, str]:
+def rank_environment(inherited: Mapping[str, str], rank: int, ranks: int, master_port: int) -> dict[str, str]:
     """A rank's environment, read by torch and optimum-habana alike.
 
-    Threads are the same for one rank and for many. A single rank is not told of a rendezvous: accelerate would train it
-    under DDP, as nobody would by hand.
+    Threads are one until the rank gives itself what its cell says: Ray would have them by the CPUs of its actor. A
+    single rank is not told of a rendezvous: accelerate would train it under DDP, as nobody would by hand.
     """
     rendezvous = {
         "RANK": str(rank),
@@ -258,8 +255,8 @@ def rank_environment(
         **{name: value for name, value in environment.items() if name not in rendezvous},
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
         **(rendezvous if ranks > 1 else {}),
     }
 

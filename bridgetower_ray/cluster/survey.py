@@ -29,13 +29,15 @@ def look_at_this_host(spec: SweepSpec | None) -> tuple[list[Node], Plan | None]:
 def look_at_cluster(address: str, spec: SweepSpec | None) -> tuple[list[Node], Plan | None]:
     """Every node of the cluster at `address`, each asked once."""
     with connected(address):
-        described = {node["NodeID"]: node for node in living_nodes()}
-        arguments = {
-            key: (_interpreter_for(node["Resources"], spec), str(Path.cwd())) for key, node in described.items()
-        }
-        plan = lay_out(spec, inventory()) if spec else None
-        answers = ask_every_node(_facts_as_a_rank, arguments)
-        return [_node(described[key], answer) for key, answer in answers.items()], plan
+        return look_at_nodes(spec), lay_out(spec, inventory()) if spec else None
+
+
+def look_at_nodes(spec: SweepSpec | None) -> list[Node]:
+    """Every node of the connected cluster, each asked once."""
+    described = {node["NodeID"]: node for node in living_nodes()}
+    arguments = {key: (_interpreter_for(node["Resources"], spec), str(Path.cwd())) for key, node in described.items()}
+    answers = ask_every_node(_facts_as_a_rank, arguments)
+    return [_node(described[key], answer) for key, answer in answers.items()]
 
 
 def _facts_as_a_rank(python: str | None, base: str) -> NodeFacts:

@@ -91,6 +91,8 @@ class TrialActor(tune.Trainable):
             self._phase = event["phase"]
             if not self._preparing:
                 self._phases.enter(event["phase"], event.get("at"))
+        if event.get("event") == "environment" and self._telemetry is not None:
+            return [{**event, "device_facts": self._telemetry.device_facts()}]
         if event.get("event") == "measured" and "window_opened" in event and self._telemetry is not None:
             return [
                 event,
@@ -135,7 +137,6 @@ class TrialActor(tune.Trainable):
             [self._python, *module, str(file)],
             ranks=1 if self._preparing else cell.devices,
             folder=self._folder,
-            threads_per_rank=cell.training.cpu_threads_per_rank,
             timeout_seconds=60 * (measure.preparation_minutes if self._preparing else measure.timeout_minutes),
         )
 

@@ -11,9 +11,9 @@ import psutil
 from pydantic import Field
 
 from bridgetower_ray.data.cache import cache_root
-from bridgetower_ray.doctor.hardware import cpu_model, devices, driver_version
+from bridgetower_ray.doctor.hardware import VISIBLE_MODULES, cpu_model, devices, driver_version, module_ids
 from bridgetower_ray.doctor.interpreter import interpreter
-from bridgetower_ray.doctor.neighbours import foreign_device_processes
+from bridgetower_ray.doctor.neighbours import device_processes
 from bridgetower_ray.doctor.software import interpreter_environment, library_versions, source_hash
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.settings import Strict
@@ -43,7 +43,8 @@ class Interpreter(Strict):
 class NodeFacts(Strict):
     """A node as it found itself. Sizes are in bytes; `devices` names each device, empty for an unknown one.
 
-    `niceness` is that of the process which looked.
+    `niceness` is that of the process which looked; `modules` are the numbers of its Gaudis, `visible_modules` what its
+    environment says of them.
     """
 
     host: str
@@ -59,6 +60,9 @@ class NodeFacts(Strict):
     disk_free: int
     shared_memory: int
     device_processes: tuple[str, ...]
+    hidden_device_processes: int = 0
+    modules: tuple[int, ...] = ()
+    visible_modules: str = ""
     nvidia_container: str
     interpreter: Interpreter
 
@@ -71,6 +75,7 @@ def node_facts(python: str | None = None, base: str = ".") -> NodeFacts:
         base: the folder that a relative path of it starts from.
     """
     cache = cache_root()
+    on_devices = device_processes()
     existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
     return NodeFacts(
         host=socket.gethostname(),
@@ -85,7 +90,10 @@ def node_facts(python: str | None = None, base: str = ".") -> NodeFacts:
         memory_available=psutil.virtual_memory().available,
         disk_free=shutil.disk_usage(existing).free,
         shared_memory=shutil.disk_usage(SHARED_MEMORY).total if SHARED_MEMORY.exists() else 0,
-        device_processes=foreign_device_processes(),
+        device_processes=on_devices.foreign,
+        hidden_device_processes=on_devices.hidden,
+        modules=module_ids(),
+        visible_modules=os.environ.get(VISIBLE_MODULES, ""),
         nvidia_container=os.environ.get("NVIDIA_PYTORCH_VERSION", ""),
         interpreter=_interpreter(python, Path(base)),
     )

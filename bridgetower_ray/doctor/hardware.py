@@ -12,6 +12,7 @@ from bridgetower_ray.doctor.cgroups import ControlGroups
 from bridgetower_ray.doctor.kernel_files import content
 from bridgetower_ray.sweep.accelerators import ACCELERATORS, NODE_RESOURCE
 
+VISIBLE_MODULES = "HABANA_VISIBLE_MODULES"  # what Ray numbers a node's Gaudis by, where its raylet has it
 A100_80GB_MIB = 75_000  # both A100s call themselves A100; the memory tells the 80 GB one
 
 
@@ -56,6 +57,12 @@ def gpu_name(product: str, memory_mib: str) -> str:
 
 def _gaudis() -> list[str]:
     return [gaudi_name(line) for line in ask_tool("hl-smi", "-Q", "name", "-f", "csv,noheader") if gaudi_name(line)]
+
+
+def module_ids() -> tuple[int, ...]:
+    """The numbers of this host's Gaudis, by which HABANA_VISIBLE_MODULES names them."""
+    lines = ask_tool("hl-smi", "-Q", "module_id", "-f", "csv,noheader")
+    return tuple(sorted(int(line) for line in lines if line.isdigit()))
 
 
 def gaudi_name(product: str) -> str:

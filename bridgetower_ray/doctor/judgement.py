@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bridgetower_ray.doctor.facts import SHARED_MEMORY, NodeFacts
+from bridgetower_ray.doctor.hardware import VISIBLE_MODULES
 from bridgetower_ray.sweep.accelerators import ACCELERATORS, MARKER_PREFIX, count_devices
 from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.sweep.outcomes import Kind
@@ -15,6 +16,7 @@ from bridgetower_ray.sweep.presets import PRESETS
 GIB = 2**30
 MEMORY_PER_RANK = 8 * GIB  # the large model in float32 is 3.5 GB, twice while a checkpoint is read
 DISK_WANTED = 10 * GIB  # the large checkpoint is 3.5 GB, the published data set 1 GB, prepared data as much again
+TRAINS = ("torch", "transformers", "accelerate")
 LARGE_IMAGE = 294  # side of BridgeTower Large's images, taken for a checkpoint that is not looked into
 # Builds from PyPI or download.pytorch.org; vendors add words of their own (2.8.0a0+5228986c39.nv25.06, 2.6.0+hpu_1.21).
 STOCK_TORCH = re.compile(r"\d+\.\d+\.\d+(\+(cpu|cu\d+|rocm[\d.]+|xpu))?")
@@ -54,10 +56,17 @@ def examine(nodes: Sequence[Node], plan: Plan | None = None) -> list[Finding]:
     head = next((facts for node, facts in looked if node.head), looked[0][1] if looked else None)
     for node, facts in looked:
         cells = cells_for(node, plan)
-        for check in (_software(node, facts, head or facts), _torch(node, facts), _devices(node, facts)):
+        for check in (
+            _software(node, facts, head or facts),
+            _torch(node, facts),
+            _devices(node, facts),
+            _numbering(node, facts),
+        ):
             findings += check
         findings += [*_media_pipeline(node, facts, cells), *_room(node, facts, cells), *_niceness(node, facts)]
     findings += [*_differences(looked), *_unheld(plan)]
+    if unlike := unlike_majors(nodes, plan):
+        findings.append(unlike)
     return sorted(findings, key=lambda finding: not finding.serious)
 
 
@@ -143,6 +152,17 @@ def _devices(node: Node, facts: NodeFacts) -> Iterator[Finding]:
         if found and node.declared.get(resource, 0) > found:
             what = f"declares {resource}: {node.declared[resource]:g}, but {found} are there"
             yield Finding(node.name, True, what, redeclare)
+
+
+def _numbering(node: Node, facts: NodeFacts) -> Iterator[Finding]:
+    """What names a device, or a process on it, otherwise than this tool would take it."""
+    if facts.modules not in ((), tuple(range(len(facts.modules)))) and not facts.visible_modules:
+        numbers = ",".join(map(str, facts.modules))
+        what = f"its Gaudis are the modules {numbers}, which Ray would number from 0"
+        yield Finding(node.name, True, what, f"start Ray with {VISIBLE_MODULES}={numbers} in its environment")
+    if facts.hidden_device_processes:
+        what = f"{facts.hidden_device_processes} processes on the devices cannot be seen from this container"
+        yield Finding(node.name, False, what, "start it with --pid=host (Kubernetes: hostPID: true)")
     if facts.device_processes:
         yield Finding(
             node.name,
@@ -217,6 +237,30 @@ def _comparable(one: NodeFacts, other: NodeFacts) -> Iterator[tuple[str, str, st
     yield "torch", one.interpreter.torch, other.interpreter.torch
     for name in sorted({*one.interpreter.versions, *other.interpreter.versions} - {"torch", "ray", "python"}):
         yield name, one.interpreter.versions.get(name, ""), other.interpreter.versions.get(name, "")
+
+
+def unlike_majors(nodes: Sequence[Node], plan: Plan | None) -> Finding | None:
+    """What trains on the nodes of a sweep, where it differs in its major version; None where it does not."""
+    training = [(node, node.facts) for node in nodes if isinstance(node.facts, NodeFacts) and _trains(node, plan)]
+    said = []
+    for library in TRAINS:
+        by_major: dict[str, list[str]] = {}
+        for node, facts in training:
+            if version := facts.interpreter.versions.get(library):
+                by_major.setdefault(version.partition(".")[0], []).append(node.name)
+        if len(by_major) > 1:
+            said.append(f"{library} " + ", ".join(f"{major} ({', '.join(names)})" for major, names in by_major.items()))
+    if not said:
+        return None
+    return Finding(
+        "the cluster", plan is not None, f"unlike major versions train: {'; '.join(said)}", "install the same"
+    )
+
+
+def _trains(node: Node, plan: Plan | None) -> bool:
+    if plan is not None:
+        return bool(cells_for(node, plan))
+    return any(name.startswith(MARKER_PREFIX) for name in node.declared)
 
 
 def _unheld(plan: Plan | None) -> Iterator[Finding]:

@@ -100,9 +100,22 @@ def neighbours(before: HostUse, after: HostUse) -> Neighbours:
     )
 
 
-def foreign_device_processes() -> tuple[str, ...]:
-    """Processes on this host's NVIDIA devices that are not this trial's; empty where no tool can tell."""
+@dataclass(frozen=True)
+class DeviceProcesses:
+    """What is on this host's NVIDIA devices: strangers by name, and how many processes cannot be seen from here.
+
+    A container that does not share the host's pids is told pids that mean nothing in it, of its own processes too.
+    """
+
+    foreign: tuple[str, ...]
+    hidden: int
+
+
+def device_processes() -> DeviceProcesses:
+    """Those that are not this trial's; nothing where no tool can tell."""
     answer = ask_tool("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
     lines = [line.partition(",") for line in answer]
     found = [(int(pid), Path(name.strip()).name) for pid, _, name in lines if pid.strip().isdigit()]
-    return tuple(f"{name} ({pid})" for pid, name in found if _process_group(pid) != os.getpgrp())
+    groups = {pid: _process_group(pid) for pid, _ in found}
+    foreign = tuple(f"{name} ({pid})" for pid, name in found if groups[pid] not in (None, os.getpgrp()))
+    return DeviceProcesses(foreign, sum(group is None for group in groups.values()))

@@ -73,6 +73,12 @@ class Telemetry:
             devices = self._library.read() if self._library is not None else ()
             self._samples.append(Sample(self._clock(), devices, self._host.read()))
 
+    def device_facts(self) -> dict[str, str]:
+        """What the devices are beside their name; nothing where no library says it."""
+        with self._reading, contextlib.suppress(Exception):
+            return self._library.facts() if self._library is not None else {}
+        return {}
+
     def newest(self) -> dict[str, float]:
         """What the devices did when they were last looked at: means, but bytes and watts of all together."""
         devices = self._samples[-1].devices if self._samples else ()

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from bridgetower_ray.doctor.kernel_files import content
 from bridgetower_ray.sweep.accelerators import Accelerator
 
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 HLML = Path("/usr/lib/habanalabs/libhlml.so")  # where the vendor's binding loads it from
 # Bits of NVML's clocks event reasons that take speed away from a device that has work (nvml.h).
 NVML_REASONS = {
@@ -45,7 +47,13 @@ class DeviceLibrary(Protocol):
     """What reads the devices of one trial."""
 
     def read(self) -> tuple[Reading, ...]:
-        """A reading of each device, in a fixed order."""
+        """A reading of each device, in the order in which the ranks have them."""
+
+    def numa_nodes(self) -> tuple[int | None, ...]:
+        """The NUMA node of each device in the same order; None where that is not known."""
+
+    def facts(self) -> dict[str, str]:
+        """What makes two devices of one name unlike: their power limits in watts, whether MIG divides them."""
 
 
 def library_for(accelerator: Accelerator) -> DeviceLibrary | None:
@@ -76,6 +84,15 @@ class Nvml:
 
     def read(self) -> tuple[Reading, ...]:
         return tuple(map(self._read, self._devices))
+
+    def numa_nodes(self) -> tuple[int | None, ...]:
+        return tuple(numa_node(_asker(self._nvml, "nvmlDeviceGet", one)("PciInfo")) for one in self._devices)
+
+    def facts(self) -> dict[str, str]:
+        asked = [_asker(self._nvml, "nvmlDeviceGet", one) for one in self._devices]
+        modes = [mode[0] for ask in asked if (mode := ask("MigMode")) is not None]
+        limits = _limits(ask("EnforcedPowerLimit") for ask in asked)
+        return limits | ({"device_mig": "on" if any(modes) else "off"} if modes else {})
 
     def _read(self, device: Any) -> Reading:
         nvml, ask = self._nvml, _asker(self._nvml, "nvmlDeviceGet", device)
@@ -116,6 +133,13 @@ class Hlml:
     def read(self) -> tuple[Reading, ...]:
         return tuple(map(self._read, self._devices))
 
+    def numa_nodes(self) -> tuple[int | None, ...]:
+        return tuple(numa_node(_asker(self._hlml, "hlmlDeviceGet", one)("PCIInfo")) for one in self._devices)
+
+    def facts(self) -> dict[str, str]:
+        asked = [_asker(self._hlml, "hlmlDeviceGet", one) for one in self._devices]
+        return _limits(ask("PowerManagementLimit") for ask in asked)
+
     def _read(self, device: Any) -> Reading:
         words, ask = self._words, _asker(self._hlml, "hlmlDeviceGet", device)
         utilisation, memory = ask("UtilizationRates"), ask("MemoryInfo")
@@ -136,6 +160,20 @@ class Hlml:
             pcie_generation=_positive(ask("CurrPCIELinkGeneration")),
             pcie_width=_positive(ask("CurrPCIELinkWidth")),
         )
+
+
+def _limits(milliwatts: Iterable[int | None]) -> dict[str, str]:
+    """The power limits, each once; nothing where no device says one."""
+    known = sorted({limit / 1000 for limit in milliwatts if limit})
+    return {"device_power_limit_watts": ", ".join(f"{limit:g}" for limit in known)} if known else {}
+
+
+def numa_node(pci: Any, devices: Path = PCI_DEVICES) -> int | None:
+    """The NUMA node of a PCI device, by what its vendor's library says of it; None where it is not known."""
+    name: Any = getattr(pci, "busId", None) or getattr(pci, "bus_id", None) or b""
+    address = (name.decode() if isinstance(name, bytes) else name).lower()[-len("0000:00:00.0") :]
+    text = content(devices / address / "numa_node").strip() if address else ""
+    return int(text) if text.isdigit() else None  # the kernel says -1 where it does not know
 
 
 def _listed(variable: str) -> list[str]:

@@ -28,7 +28,8 @@ STACK = (
     "env.io_class", "env.cpu_affinity", "env.numa_nodes", "env.cgroup_cpus", "env.cgroup_memory_bytes",
     "env.cpu_governor", "env.turbo", "env.transparent_huge_pages", "env.allocator",
 )  # fmt: skip
-DEVICES = "env.device_names"  # of two accelerators they differ by nature
+# Of two accelerators they differ by nature.
+DEVICES = ("env.device_names", "env.device_power_limit_watts", "env.device_mig")
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def compare(numerator: CellResult, denominator: CellResult) -> Comparison:
 
 
 def _stack(one: CellResult, other: CellResult) -> tuple[str, ...]:
-    return (*STACK, DEVICES) if one.cell.axes["accelerator"] == other.cell.axes["accelerator"] else STACK
+    return (*STACK, *DEVICES) if one.cell.axes["accelerator"] == other.cell.axes["accelerator"] else STACK
 
 
 def _not_measured(one: CellResult) -> str:

@@ -45,13 +45,16 @@ def verdict(
     return Verdict.COMPUTE_BOUND if compute_ceiling < loader_ceiling else Verdict.LOADER_BOUND
 
 
-def takes_turns(workers: int, mediapipe: bool) -> bool:
+def takes_turns(workers: int, mediapipe: bool, copies_ahead: bool) -> bool:
     """Whether nothing can be loaded while something is computed.
 
     Without workers the main process loads. On an asynchronous device it could do so while the device computes, but
     accelerate moves each batch with `non_blocking=False` (its `DataLoaderShard`), which waits for the device first.
+
+    Args:
+        copies_ahead: batches are moved to an asynchronous device without waiting for it.
     """
-    return workers == 0 and not mediapipe
+    return workers == 0 and not mediapipe and not copies_ahead
 
 
 @dataclass(frozen=True)

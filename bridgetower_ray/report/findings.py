@@ -23,6 +23,7 @@ def findings(results: SweepResults) -> list[str]:
         *(advice.sentence for advice in worker_advice(results)),
         *_pipelines(results),
         *_stragglers(results),
+        *_hidden_neighbours(results),
         *_not_measured(results),
         *_flagged(results),
         *_left_out(results),
@@ -101,6 +102,16 @@ def _stragglers(results: SweepResults) -> Iterator[str]:
             who = f"rank {last.pop():.0f} was the last in {percent(share)} of the steps" if len(last) == 1 else ""
             who = who or "not the same rank was the last in each repeat"
             yield f"{one.cell.setting}: the ranks had their batches {percent(spread)} of a step apart; {who}."
+
+
+def _hidden_neighbours(results: SweepResults) -> Iterator[str]:
+    """Said once: where nobody could tell the trial's own processes on the devices from others'."""
+    hidden = {str(one.cell.axes["accelerator"]) for one in results.measured if one.mean("hidden_device_processes")}
+    if hidden:
+        yield (
+            f"Not known on {', '.join(sorted(hidden))}: whether others were on the devices, for the trials ran in "
+            "containers that do not see the host's processes (--pid=host)."
+        )
 
 
 def _flagged(results: SweepResults) -> Iterator[str]:

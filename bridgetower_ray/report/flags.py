@@ -51,6 +51,9 @@ def flags(
     compiled = _number(measured, "graph_compilations")
     if compiled:
         found.append(f"recompiled: {compiled:.0f} graphs were compiled inside the window")
+    left_to_host = _number(measured, "cpu_fallbacks")
+    if left_to_host:
+        found.append(f"left to the host: {left_to_host:.0f} operations of the device's in the window")
     utilisation = _number(measured, "model_flops_utilisation")
     if utilisation is not None and utilisation > 1:
         found.append(f"{utilisation:.0%} of the device's peak: the peak that was given is not this device's")

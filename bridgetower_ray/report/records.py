@@ -145,7 +145,8 @@ class CellResult:
         if self.throughput is None:
             return None
         mediapipe = self.cell.axes.get("mediapipe_dataloader") is True
-        turns = takes_turns(self.workers, mediapipe)
+        ahead = self.asynchronous and self.fact("run.dataloader_non_blocking") == "True"
+        turns = takes_turns(self.workers, mediapipe, ahead)
         return verdict(self.throughput, self.compute_ceiling, self.loader_ceiling, turns)
 
     def mean(self, figure: str) -> float | None:

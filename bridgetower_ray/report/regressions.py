@@ -19,7 +19,8 @@ SIGNIFICANCE = 0.05
 WORK_COLUMNS = ("data.fingerprint", "model.parameters", "run.total_batch", "run.total_steps", "run.precision")
 # Not the work but what it ran on: a difference stands beside the ratio, and in the verdict.
 STACK_COLUMNS = (
-    "env.host", "env.cpu_model", "env.device_names", "env.driver", "env.python", "env.torch", "env.transformers",
+    "env.host", "env.cpu_model", "env.device_names", "env.device_power_limit_watts",
+    "env.device_mig", "env.driver", "env.python", "env.torch", "env.transformers",
     "env.variables", "env.code_hash",
 )  # fmt: skip
 # What a sample costs: shown, and no part of the verdict.

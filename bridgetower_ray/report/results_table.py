@@ -37,7 +37,8 @@ FIGURES = (
 FACTS = (
     "data.fingerprint", "data.samples", "data.samples_left_out", "model.parameters", "run.loader", "run.precision",
     "run.ranks", "run.total_batch", "run.total_steps", "run.warmup_steps", "env.host", "env.cpu_model",
-    "env.device_names", "env.driver", "env.python", "env.torch", "env.transformers", "env.variables", "env.code_hash",
+    "env.device_names", "env.device_power_limit_watts", "env.device_mig", "env.driver", "env.python", "env.torch",
+    "env.transformers", "env.variables", "env.code_hash",
     "env.code_commit",
 )  # fmt: skip
 

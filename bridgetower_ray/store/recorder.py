@@ -254,10 +254,10 @@ def _figures(attempt: _Attempt) -> dict[str, Any] | None:
 
 def _verdict(attempt: _Attempt) -> str | None:
     figures = attempt.measured or {}
-    training = attempt.progress.trial.cell.training
+    cell = attempt.progress.trial.cell
     if HEADLINE not in figures:
         return None
-    turns = takes_turns(training.dataloader_num_workers, training.mediapipe_dataloader)
+    turns = takes_turns(cell.training.dataloader_num_workers, cell.training.mediapipe_dataloader, cell.copies_ahead)
     return verdict(figures[HEADLINE], _limit(figures, "compute"), _limit(figures, "loader"), turns)
 
 

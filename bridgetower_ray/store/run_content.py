@@ -72,8 +72,8 @@ def params(record: TrialRecord) -> dict[str, str]:
         found = (record.environment or {}).get(section, {})
         values |= {f"{prefix}.{name}": value for name, value in found.items() if name != "left_out"}
     values["data.left_out"] = _names_of_left_out(record) or None
-    for name, value in (record.environment or {}).get("conditions", {}).items():
-        values[f"env.{name}"] = value
+    for section in ("conditions", "device_facts"):
+        values |= {f"env.{name}": value for name, value in (record.environment or {}).get(section, {}).items()}
     for name in (
         "host",
         "cpu_model",

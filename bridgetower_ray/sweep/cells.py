@@ -8,7 +8,6 @@ from functools import cached_property
 
 from bridgetower_ray.sweep.accelerators import Accelerator
 from bridgetower_ray.sweep.settings import (
-    HPU_SETTINGS,
     AxisValue,
     DatasetSettings,
     MeasureSettings,
@@ -25,16 +24,21 @@ SHORT_NAMES = {
     "dataloader_prefetch_factor": "prefetch",
     "dataloader_persistent_workers": "persistent",
     "dataloader_pin_memory": "pinned",
+    "dataloader_non_blocking": "non-blocking",
+    "cpu_binding": "binding",
+    "torch_compile": "compiled",
+    "ddp_bucket_cap_mb": "bucket MB",
     "mediapipe_dataloader": "mediapipe",
     "input_pipeline": "pipeline",
     "multiprocessing_context": "context",
     "use_lazy_mode": "lazy",
     "sdp_on_bf16": "sdp bf16",
+    "distribution_strategy": "distribution",
+    "pipelining_fwd_bwd": "pipelined",
 }
 MEDIA_LOADER = "bridgetower_ray.data.mediapipe.MediaPipeLoader"  # what must be at work where it is asked for
 STAND_IN_LOADER = "stand-in"  # what a rehearsal has in its place
 MEDIA_PREFETCHED_BATCHES = 3  # the most that the media pipeline holds
-TORCH_PREFETCH_FACTOR = 2  # torch.utils.data.DataLoader's own, where workers are used
 
 
 class Cell(Strict):
@@ -82,6 +86,16 @@ class Cell(Strict):
         if self.training.mediapipe_dataloader:
             return MEDIA_PREFETCHED_BATCHES
         return self.training.dataloader_num_workers * (self.training.dataloader_prefetch_factor or 0)
+
+    @property
+    def sums_attention_in_float32(self) -> bool:
+        """Whether torch's attention on a Gaudi leaves bf16, as it does unless it is told otherwise."""
+        return self.accelerator.device == "hpu" and self.training.bf16 and not self.training.sdp_on_bf16
+
+    @property
+    def copies_ahead(self) -> bool:
+        """Whether a batch is on its way to the device while that still computes, without a worker's help."""
+        return self.accelerator.asynchronous and self.training.dataloader_non_blocking
 
     @property
     def warmup_steps(self) -> int:
@@ -166,26 +180,3 @@ def loader_label(axes: Mapping[str, AxisValue]) -> str:
         elif name != "accelerator" and value is not False:
             parts.append(f"{short}={value}")
     return " · ".join(parts)
-
-
-def effective(training: TrainingSettings, accelerator: Accelerator) -> TrainingSettings:
-    """Settings that have no effect set to what they amount to, so that equal runs have equal cells.
-
-    Workers and our image pipelines are not used under the media pipeline, which gives full batches only; queues need
-    workers; pinning needs a CUDA device; Gaudi's own settings need a Gaudi, and its graphs a mode that makes them.
-    """
-    changes: dict[str, object] = {}
-    if training.mediapipe_dataloader:
-        changes |= {"dataloader_num_workers": 0, "input_pipeline": "reference", "dataloader_drop_last": True}
-    if training.mediapipe_dataloader or training.dataloader_num_workers == 0:
-        no_queues = {"dataloader_prefetch_factor": None, "dataloader_persistent_workers": False}
-        changes |= {**no_queues, "multiprocessing_context": "fork"}
-    elif training.dataloader_prefetch_factor is None:
-        changes["dataloader_prefetch_factor"] = TORCH_PREFETCH_FACTOR
-    if accelerator.device == "cpu":
-        changes["dataloader_pin_memory"] = False
-    if accelerator.device != "hpu":
-        changes |= {name: TrainingSettings.model_fields[name].default for name in HPU_SETTINGS}
-    elif not training.use_lazy_mode and training.torch_compile_backend is None:
-        changes["use_hpu_graphs_for_inference"] = False
-    return training.model_copy(update=changes)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.accelerators import Accelerator, bundle
-from bridgetower_ray.sweep.cells import SHORT_NAMES, Cell, Trial, effective, loader_label, setting_label
+from bridgetower_ray.sweep.cells import SHORT_NAMES, Cell, Trial, loader_label, setting_label
+from bridgetower_ray.sweep.effective import effective
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.settings import AxisValue, TrainingSettings
 from bridgetower_ray.sweep.spec import SweepSpec, same_value
@@ -100,7 +101,7 @@ def lay_out(spec: SweepSpec, inventory: Inventory | None = None, rows: int | Non
     combinations = list(_combinations(spec))
     kept = [axes for axes in combinations if not _excluded(spec, axes)]
     cells = tuple(_share_runs([_planned(spec, axes, inventory, rows) for axes in kept]))
-    warnings = (*_warnings(spec, cells), *_crowded(cells, inventory or ()))
+    warnings = (*_warnings(spec, cells), *_slow_attention(cells), *_crowded(cells, inventory or ()))
     plan = Plan(spec, cells, len(combinations) - len(kept), tuple(_trials(spec, cells)), warnings)
     if spec.baseline is not None and plan.baseline is None:
         raise UsageError(f"baseline {spec.baseline}: the exclude rules leave no such cell")
@@ -130,7 +131,7 @@ def _planned(spec: SweepSpec, axes: dict[str, AxisValue], inventory: Inventory |
         devices=devices,
         model=spec.model,
         dataset=spec.dataset,
-        training=effective(asked, accelerator),
+        training=effective(asked, accelerator, devices),
         measure=spec.measure,
     )
     resources = _resources(spec, cell)
@@ -159,7 +160,7 @@ def impossible(accelerator: Accelerator, training: TrainingSettings, devices: in
     if training.mediapipe_dataloader and not accelerator.mediapipe:
         return "mediapipe_dataloader needs Gaudi's hardware decoder"
     if training.torch_compile_backend is not None and training.use_lazy_mode:
-        return "torch_compile_backend needs use_lazy_mode: false"
+        return "torch_compile on a Gaudi needs use_lazy_mode: false"
     if training.gradient_checkpointing:
         return "gradient_checkpointing: transformers has none for BridgeTower"
     if not training.freeze_text_pooler and devices > 1:
@@ -240,6 +241,12 @@ def _warnings(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[str]:
             yield f"{cell.setting} runs as {cell.same_as}: they differ only in a setting without effect"
     if spec.measure.repeats == 1:
         yield "one repeat gives no interval: measure.repeats: 3 or more says how sure a ratio is"
+
+
+def _slow_attention(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    slow = {str(cell.axes["accelerator"]) for cell in cells if cell.runnable and cell.cell.sums_attention_in_float32}
+    for name in sorted(slow):
+        yield f"{name}: without sdp_on_bf16 attention computes in float32; optimum-habana's own example sets it"
 
 
 def _crowded(cells: Sequence[PlannedCell], inventory: Inventory) -> Iterator[str]:

@@ -57,12 +57,22 @@ class TrainingSettings(Strict):
     dataloader_persistent_workers: bool = False
     dataloader_pin_memory: bool = True
     dataloader_drop_last: bool = True
+    dataloader_non_blocking: bool = Field(
+        False, description="copy pinned batches to the device without waiting for it (accelerator_config.non_blocking)"
+    )
     multiprocessing_context: Literal["fork", "forkserver", "spawn"] = Field("fork", description="of the workers")
     mediapipe_dataloader: bool = False
     input_pipeline: Literal["reference", "fast", "cached"] = Field(
         "reference", description="as published; in 8 bits with one resize; resized once and read from a memory map"
     )
-    cpu_threads_per_rank: Positive = Field(1, description="OMP_NUM_THREADS of each rank")
+    cpu_threads_per_rank: Positive | Literal["auto"] = Field(
+        1, description="OMP_NUM_THREADS of each rank; auto is its share of the CPUs, as without a limit"
+    )
+    cpu_binding: Literal["none", "cores", "numa"] = Field(
+        "none", description="CPUs of each rank: any; whole cores of its own near its device; its device's NUMA node"
+    )
+    torch_compile: bool = Field(False, description="by the device's own backend; on a Gaudi it wants lazy mode off")
+    ddp_bucket_cap_mb: Positive | None = Field(None, description="of DDP; by default 25 on CUDA and 230 on a Gaudi")
     use_lazy_mode: bool = Field(True, description="Gaudi only: collect operations into graphs; false is eager mode")
     use_hpu_graphs_for_inference: bool = Field(True, description="Gaudi only: as published; no part of a training step")
     gaudi_config_name: Annotated[str, Field(min_length=1)] = Field(
@@ -70,6 +80,8 @@ class TrainingSettings(Strict):
     )
     sdp_on_bf16: bool = Field(False, description="Gaudi only: attention sums in bf16")
     torch_compile_backend: Literal["hpu_backend"] | None = Field(None, description="Gaudi only; wants lazy mode off")
+    distribution_strategy: Literal["ddp", "fast_ddp"] = Field("ddp", description="Gaudi only; as published: fast_ddp")
+    pipelining_fwd_bwd: bool = Field(False, description="Gaudi only: forward pass executed while backward is built")
 
 
 class MeasureSettings(Strict):
@@ -115,15 +127,21 @@ SWEEPABLE = (
     "gradient_checkpointing",
     "max_seq_length",
     "cpu_threads_per_rank",
+    "cpu_binding",
+    "torch_compile",
+    "ddp_bucket_cap_mb",
     "dataloader_num_workers",
     "dataloader_prefetch_factor",
     "dataloader_persistent_workers",
     "dataloader_pin_memory",
+    "dataloader_non_blocking",
     "multiprocessing_context",
     "input_pipeline",
     "mediapipe_dataloader",
     "use_lazy_mode",
     "sdp_on_bf16",
+    "distribution_strategy",
+    "pipelining_fwd_bwd",
 )
 HPU_SETTINGS = (
     "use_lazy_mode",
@@ -131,4 +149,6 @@ HPU_SETTINGS = (
     "gaudi_config_name",
     "sdp_on_bf16",
     "torch_compile_backend",
+    "distribution_strategy",
+    "pipelining_fwd_bwd",
 )

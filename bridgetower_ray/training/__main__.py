@@ -8,6 +8,8 @@ from pathlib import Path
 from bridgetower_ray.errors import BridgetowerRayError, NodeError, UsageError
 from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.sweep.outcomes import Kind
+from bridgetower_ray.training.autocast_lists import declare_autocast_lists
+from bridgetower_ray.training.binding import bind
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import die_with_supervisor, leave
@@ -32,7 +34,6 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     die_with_supervisor()
-    _set_environment(job.trial.cell)
     events = Events(int(os.environ.get("RANK", "0")))
     events.phase("importing")
     return _measure(job, events)
@@ -40,6 +41,7 @@ def main() -> int:
 
 def _measure(job: Job, events: Events) -> int:
     try:
+        _set_environment(job.trial.cell, int(os.environ.get("LOCAL_RANK", "0")))
         # Imported here: what it reads from the environment must be there before torch is imported.
         from bridgetower_ray.training.worker import run_rank
 
@@ -66,13 +68,15 @@ def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
-def _set_environment(cell: Cell) -> None:
-    """What libraries read from the environment when they are imported."""
+def _set_environment(cell: Cell, rank: int) -> None:
+    """What libraries read from the environment, and of the process, when they are imported."""
     forget_unheard()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threads = bind(cell, rank)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(cell.training.cpu_threads_per_rank)
+        os.environ[name] = str(threads)
     if cell.accelerator.device == "hpu":
+        declare_autocast_lists(cell.training.gaudi_config_name)
         os.environ["PT_HPU_LAZY_MODE"] = "1" if cell.training.use_lazy_mode else "0"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import psutil
 import torch.distributed as distributed
 
-from bridgetower_ray.doctor.neighbours import HostUse, foreign_device_processes, host_use, neighbours
+from bridgetower_ray.doctor.neighbours import HostUse, device_processes, host_use, neighbours
 from bridgetower_ray.doctor.pressure import Withheld, between, withheld
 from bridgetower_ray.training.backends.contract import Backend
 from bridgetower_ray.training.events import Events
@@ -44,19 +44,23 @@ class Edges:
 
     def __init__(self, backend: Backend, events: Events, watch: HostWatch | None = None) -> None:
         self._backend, self._events, self._watch = backend, events, watch
-        self._compiled: list[int | None] = []
+        self._counted: list[dict[str, int]] = []
 
     def settle(self) -> None:
-        """Every device at rest, then every rank here."""
+        """Every device at rest, then every rank here.
+
+        The barrier is itself work of the device on some backends, which a host need not wait for: so once more.
+        """
         self._backend.synchronize()
         if distributed.is_initialized():
             distributed.barrier()
-        self._compiled.append(self._backend.graph_compilations())
+            self._backend.synchronize()
+        self._counted.append(self._backend.counters())
 
-    def compilations(self) -> dict[str, Any]:
-        """Graphs that this rank compiled between the two edges; absent where that cannot be told."""
-        opened, closed = self._compiled[-2:]
-        return {} if opened is None or closed is None else {"graph_compilations": closed - opened}
+    def counted(self) -> dict[str, int]:
+        """What the backend counted on this rank between the two edges."""
+        opened, closed = self._counted[-2:]
+        return {name: count - opened[name] for name, count in closed.items() if name in opened}
 
     def opens(self) -> None:
         """Just before the window's first reading of the clock."""
@@ -67,4 +71,8 @@ class Edges:
     def host(self) -> dict[str, Any]:
         """What others did to the host and the devices while the window was open; call it right after."""
         found = self._watch.figures() if self._watch is not None else {}
-        return {**found, "foreign_device_processes": list(foreign_device_processes())} if found else {}
+        if not found:
+            return {}
+        others = device_processes()
+        hidden = {"hidden_device_processes": others.hidden} if others.hidden else {}
+        return {**found, **hidden, "foreign_device_processes": list(others.foreign)}

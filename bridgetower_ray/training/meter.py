@@ -14,8 +14,9 @@ class Step:
     """One optimizer step of one rank, by the host's clock.
 
     `fetch_seconds` is the host's time in the fetch of its batches; `seconds` runs from the end of the step
-    before (or the opening of the window) to its own end. On an asynchronous device the host runs ahead:
-    there a single step says when the host was done with it, and only sums over the window are the device's.
+    before (or the opening of the window) to its own end. On an asynchronous device the fetch holds the copy to it,
+    which waits for all that it still computes unless the copy is non-blocking: there it is no wait for data, a single
+    step says when the host was done with it, and only sums over the window are the device's.
     """
 
     step: int
@@ -41,7 +42,7 @@ class Window:
 
     @property
     def host_fetch_fraction(self) -> float:
-        """Share of the window that the host spent in fetches: the data wait, on a synchronous device."""
+        """Share of the window that the host spent in fetches: the data wait, on a synchronous device alone."""
         return self.fetch_seconds / self.seconds
 
     @property

@@ -17,6 +17,7 @@ from bridgetower_ray.data.images import image_bytes
 from bridgetower_ray.data.pipelines import FastPipeline, ReferencePipeline, normalise_on_device
 from bridgetower_ray.data.preparation import Prepared
 from bridgetower_ray.sweep.cells import Cell
+from bridgetower_ray.training.binding import worker_threads
 
 # CLIP's, which BridgeTower's image processor uses where a checkpoint does not say otherwise.
 IMAGE_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -135,7 +136,7 @@ def make_samples(cell: Cell, prepared: Prepared, image_size: int) -> CaptionedIm
     """The data set of a cell, under its input pipeline."""
     training = cell.training
     table, tokens = load_table(prepared.data_folder), load_tokens(cell, prepared)
-    images, threads = table.select_columns(["image"]), training.cpu_threads_per_rank
+    images, threads = table.select_columns(["image"]), worker_threads(cell)
     if training.input_pipeline == "cached":
         return CachedImages(CachedPixels(Path(prepared.image_cache_folder or "")), tokens)
     if training.input_pipeline == "fast":

@@ -88,5 +88,6 @@ def describe_loader(trainer: Trainer) -> dict[str, Any]:
         "dataloader_prefetch_factor": getattr(inner, "prefetch_factor", None),
         "dataloader_persistent_workers": getattr(inner, "persistent_workers", None),
         "dataloader_pin_memory": getattr(inner, "pin_memory", None),
+        "dataloader_non_blocking": bool(trainer.accelerator.non_blocking),
         "dataloader_drop_last": bool(getattr(inner, "drop_last", False) or trainer.args.dataloader_drop_last),
     }

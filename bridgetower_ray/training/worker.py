@@ -43,7 +43,7 @@ def run_rank(job: Job, events: Events) -> None:
     """
     cell = job.trial.cell
     _check_world_size(cell)
-    torch.set_num_threads(cell.training.cpu_threads_per_rank)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.multiprocessing.set_start_method(cell.training.multiprocessing_context, force=True)
     events.phase("loading")
     prepared = job.prepared or prepare(cell, Path(job.base_folder))
@@ -69,7 +69,8 @@ def run_rank(job: Job, events: Events) -> None:
         described = _describe_run(backend, trainer, prepared, facts, loader, total_steps, cell)
         events.emit("environment", **described)
         # torch.compile would trace the look, and compile anew once it is gone.
-        seen = SeenPrecision(model) if cell.training.torch_compile_backend is None else None
+        compiled = cell.training.torch_compile or cell.training.torch_compile_backend is not None
+        seen = None if compiled else SeenPrecision(model)
         ceilings = Ceilings(trainer, backend, cell, data, edges.settle, watch) if cell.measure.ceilings else None
         if ceilings is not None and batches is None:
             events.phase("ceilings")
@@ -79,7 +80,7 @@ def run_rank(job: Job, events: Events) -> None:
         if seen is not None and seen.words is not None:
             described["effective"]["precision"] = seen.words
             events.emit("environment", **described)
-        measured = edges.compilations() | edges.host()
+        measured = edges.counted() | edges.host()
         window = meter.window()
         samples = sum(gather(sum(step.samples for step in window.steps)))
         events.emit("measured", **measured, **summarise(window, samples, backend), train_loss=outcome.training_loss)
@@ -108,18 +109,18 @@ def summarise(window: Window, samples: int, backend: Backend) -> dict[str, Any]:
     Args:
         samples: counted over all ranks.
     """
-    memory = backend.peak_memory_bytes()
+    memory, waited = backend.peak_memory_bytes(), window.host_fetch_fraction
     return {
         "train_samples_per_second": samples / window.seconds,
         "window_opened": window.opened,
         "window_seconds": window.seconds,
         "window_steps": len(window.steps),
         "window_samples": samples,
-        "host_fetch_fraction": window.host_fetch_fraction,
         "epoch_boundaries": window.epochs_begun,
         "epoch_boundary_seconds": window.epoch_boundary_seconds,
         **({} if memory is None else {"peak_device_memory_bytes": memory}),
-        **({} if backend.asynchronous else {"data_wait_fraction": window.host_fetch_fraction}),
+        # Elsewhere a fetch holds the copy to the device, which may wait for what that still computes.
+        **({} if backend.asynchronous else dict.fromkeys(("host_fetch_fraction", "data_wait_fraction"), waited)),
     }
 
 

@@ -116,6 +116,7 @@ POD = {
                 "containers": {"type": "array", "minItems": 1, "items": CONTAINER},
                 "volumes": {"type": "array", "items": {"type": "object", "required": ["name"], "maxProperties": 2}},
                 "nodeSelector": {"type": "object", "additionalProperties": {"type": "string"}},
+                "hostPID": {"type": "boolean"},
             },
             "additionalProperties": False,
         },
@@ -177,6 +178,24 @@ def test_both_cluster_files_give_rays_workers_the_niceness_of_anybody_else() -> 
     for group in kuberay_groups().values():
         (container,) = group["template"]["spec"]["containers"]
         assert {"name": "RAY_worker_niceness", "value": "0"} in container["env"]
+
+
+def test_both_cluster_files_show_the_ranks_the_hosts_processes() -> None:
+    """The drivers name the host's pids; without them nobody can tell who else is on the devices."""
+    (worker,) = (one for one in launcher("worker") if "docker run" in one)
+    assert "--pid=host" in worker
+    assert all(group["template"]["spec"]["hostPID"] is True for group in kuberay_groups().values())
+
+
+def test_workers_take_the_heads_versions_of_all_but_torch() -> None:
+    (worker,) = (one for one in launcher("worker") if "docker run" in one)
+    assert "grep -v '^torch==' /bridgetower-ray/constraints.txt > /tmp/pins.txt" in worker
+    assert "pip install --quiet -c /tmp/own-torch.txt -c /tmp/pins.txt" in worker
+
+
+def launcher(kind: str) -> list[str]:
+    commands: list[str] = yaml.safe_load((ROOT / "cluster.yaml").read_text())[f"{kind}_start_ray_commands"]
+    return commands
 
 
 def test_the_kuberay_file_has_the_structure_of_the_custom_resource() -> None:

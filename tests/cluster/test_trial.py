@@ -13,6 +13,7 @@ import pytest
 from bridgetower_ray.cluster import trial_actor as trial
 from bridgetower_ray.cluster.trial_actor import TrialActor
 from bridgetower_ray.cluster.trial_folder import own_folder
+from bridgetower_ray.doctor.vendor_libraries import Reading
 from bridgetower_ray.sweep.plan import Plan
 from bridgetower_ray.training.job import Job
 from tests.conftest import ONE_CELL
@@ -125,3 +126,22 @@ def test_folders_of_killed_actors_go_with_the_next_trial(tmp_path: Path, monkeyp
     assert not left.exists()
     assert own_folder() != mine
     assert mine.is_dir(), "a folder of a living process stays"
+
+
+def test_what_the_devices_are_stands_in_the_record_of_what_ran(
+    plan_of: PlanOf, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for a vendor's library; the training is real."""
+
+    class Library:
+        def read(self) -> tuple[Reading, ...]:
+            return (Reading(power_watts=300.0),)
+
+        def facts(self) -> dict[str, str]:
+            return {"device_power_limit_watts": "600"}
+
+    monkeypatch.setattr(trial, "library_for", lambda accelerator: Library())
+    events, _ = run_to_end(actor(plan_of, folder))
+    told = [event["device_facts"] for event in events if event["event"] == "environment"]
+    assert told
+    assert told[-1] == {"device_power_limit_watts": "600"}

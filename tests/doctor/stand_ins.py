@@ -38,6 +38,8 @@ int nvmlDeviceGetTotalEccErrors(void *d, unsigned e, unsigned c, unsigned long l
 }
 int nvmlDeviceGetPcieReplayCounter(void *d, unsigned *n) { *n = 5; return 0; }
 int nvmlDeviceGetCurrPcieLinkGeneration(void *d, unsigned *n) { *n = 5; return 0; }
+int nvmlDeviceGetEnforcedPowerLimit(void *d, unsigned *n) { *n = d == (void *)1 ? 700000 : 500000; return 0; }
+int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *later) { *now = d != (void *)1; *later = 0; return 0; }
 int nvmlDeviceGetCurrPcieLinkWidth(void *d, unsigned *n) { return 3; }
 """
 
@@ -67,6 +69,7 @@ int hlml_device_get_violation_status(void *d, unsigned p, violation *v) {
 int hlml_device_get_total_ecc_errors(void *d, unsigned e, unsigned c, long long *n) { *n = e == 1 ? 2 : 9; return 0; }
 int hlml_device_get_pcie_replay_counter(void *d, unsigned *n) { *n = 4; return 0; }
 int hlml_device_get_curr_pcie_link_generation(void *d, unsigned *n) { *n = 4; return 0; }
+int hlml_device_get_power_management_limit(void *d, unsigned *n) { *n = 600000; return 0; }
 int hlml_device_get_curr_pcie_link_width(void *d, unsigned *n) { *n = 16; return 0; }
 """
 

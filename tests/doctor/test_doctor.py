@@ -10,7 +10,7 @@ import pytest
 
 from bridgetower_ray.cluster.survey import _interpreter_for
 from bridgetower_ray.doctor.facts import NodeFacts, node_facts
-from bridgetower_ray.doctor.judgement import GIB, Finding, Node, examine, shared_memory_need
+from bridgetower_ray.doctor.judgement import GIB, Finding, Node, examine, shared_memory_need, unlike_majors
 from bridgetower_ray.sweep.plan import Plan, lay_out
 from bridgetower_ray.sweep.spec import SweepSpec, load_spec
 from tests.conftest import MINI, SWEEPS, command
@@ -117,6 +117,42 @@ def test_a_niceness_is_a_warning_where_something_trains() -> None:
     (finding,) = examine([Node("head", {"CPU": 8}, facts(niceness=15), head=True), gaudi(niceness=15)])
     assert (finding.node, finding.serious) == ("gaudi", False)
     assert finding.what == "ranks would run with niceness 15: any ordinary process is served first"
+
+
+def test_an_interpreter_that_is_too_old_is_an_error(folder: Path) -> None:
+    old = folder / "python3.10"
+    old.write_text("#!/bin/sh\necho 3 10\n")
+    old.chmod(0o700)
+    error = node_facts(str(old)).interpreter.error
+    assert serious(examine([head(), gaudi({"error": error})])) == [
+        f"python cannot train: python: {old}: it is Python 3.10, and trials want 3.11 or newer"
+    ]
+
+
+def test_gaudis_that_are_not_numbered_from_0_want_a_variable() -> None:
+    some = {"modules": (4, 5, 6, 7), "devices": ("gaudi2",) * 8}
+    (finding,) = examine([head(), gaudi(**some)])
+    assert finding.do == "start Ray with HABANA_VISIBLE_MODULES=4,5,6,7 in its environment"
+    assert examine([head(), gaudi(**some, visible_modules="4,5,6,7")]) == []
+    assert examine([head(), gaudi(modules=tuple(range(8)))]) == []
+
+
+def test_processes_that_a_container_cannot_see_are_a_warning() -> None:
+    (finding,) = examine([head(), h100(hidden_device_processes=3)])
+    assert not finding.serious
+    assert finding.what == "3 processes on the devices cannot be seen from this container"
+
+
+def test_unlike_major_versions_stop_a_sweep_of_both_nodes_and_no_other() -> None:
+    four, five = ({"versions": {"transformers": version, "torch": "2.8.0"}} for version in ("4.55.4", "5.2.0"))
+    nodes = [head(), gaudi(four), h100(five)]
+    (finding,) = (one for one in examine(nodes, blog(GAUDI, H100)) if "major" in one.what)
+    assert finding.serious
+    assert finding.what == "unlike major versions train: transformers 4 (gaudi), 5 (h100)"
+    assert unlike_majors(nodes, blog(GAUDI)) is None
+    assert unlike_majors([head(), gaudi(four), h100(four)], blog(GAUDI, H100)) is None
+    (warning,) = (one for one in examine(nodes) if "major" in one.what)
+    assert not warning.serious
 
 
 def test_a_patch_release_of_python_is_a_warning() -> None:

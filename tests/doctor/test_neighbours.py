@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from bridgetower_ray.doctor.neighbours import HostUse, host_use, neighbours
+from bridgetower_ray.doctor.neighbours import DeviceProcesses, HostUse, device_processes, host_use, neighbours
 
 
 def test_neighbours_are_what_the_host_did_less_the_trial_less_our_own_services() -> None:
@@ -53,3 +54,13 @@ print(json.dumps([after.trial - before.trial, neighbours(before, after).foreign_
 def test_this_process_is_in_its_own_trial() -> None:
     use = host_use()
     assert all(pid != os.getpid() for pid, _ in (*use.others, *use.own))
+
+
+def test_pids_that_mean_nothing_here_are_no_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that does not share the host's pids: its own processes are named so too."""
+    absent = 2**22 + 1
+    lines = (f"{absent}, python", "1, /usr/bin/game", f"{os.getpid()}, us")
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    (tmp_path / "nvidia-smi").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert device_processes() == DeviceProcesses(("game (1)",), hidden=1)

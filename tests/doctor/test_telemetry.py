@@ -4,13 +4,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bridgetower_ray.doctor.host_energy import HostEnergy
 from bridgetower_ray.doctor.telemetry import Sample, Telemetry, window_figures
-from bridgetower_ray.doctor.vendor_libraries import Reading, library_for
+from bridgetower_ray.doctor.vendor_libraries import Reading, library_for, numa_node
 from bridgetower_ray.sweep.accelerators import ACCELERATORS
 from tests.doctor.stand_ins import HLML, NVML, compiled
 
@@ -121,6 +122,13 @@ from bridgetower_ray.sweep.accelerators import ACCELERATORS
 library = library_for(ACCELERATORS[sys.argv[1]])
 print(None if library is None else list(library.read()))
 """
+FACTS = """
+import sys
+from bridgetower_ray.doctor.vendor_libraries import library_for
+from bridgetower_ray.sweep.accelerators import ACCELERATORS
+library = library_for(ACCELERATORS[sys.argv[1]])
+print((library.facts(), library.numa_nodes()))
+"""
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the stand-in library")
 
 
@@ -204,6 +212,34 @@ def test_gaudis_binding_is_asked_as_its_own_signatures_want(tmp_path: Path) -> N
             pcie_width=16.0,
         )
     ]
+
+
+@needs_compiler
+def test_what_makes_devices_of_one_name_unlike_is_told(tmp_path: Path) -> None:
+    compiled(tmp_path, "libnvidia-ml.so.1", NVML)
+    environment = {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
+    one = readings(FACTS, ["h100"], {**environment, "CUDA_VISIBLE_DEVICES": "0"})
+    both = readings(FACTS, ["h100"], {**environment, "CUDA_VISIBLE_DEVICES": "0,1"})
+    assert one == ({"device_power_limit_watts": "700", "device_mig": "off"}, (None,))
+    assert both == ({"device_power_limit_watts": "500, 700", "device_mig": "on"}, (None, None))
+
+
+@needs_compiler
+def test_a_gaudis_power_limit_is_told(tmp_path: Path) -> None:
+    library = compiled(tmp_path, "libhlml.so", HLML)
+    environment = {"HABANA_VISIBLE_MODULES": "6", "PYTHONPATH": ":".join(sys.path)}
+    found = readings(FOUND_HERE + FACTS, ["gaudi2", str(library)], environment)
+    assert found == ({"device_power_limit_watts": "600"}, (None,))
+
+
+@pytest.mark.parametrize(("name", "field"), [("00000000:3B:00.0", "busId"), (b"0000:3b:00.0", "bus_id")])
+def test_a_devices_numa_node_is_the_kernels(name: str | bytes, field: str, tmp_path: Path) -> None:
+    (tmp_path / "0000:3b:00.0").mkdir()
+    (tmp_path / "0000:3b:00.0" / "numa_node").write_text("1\n")
+    assert numa_node(SimpleNamespace(**{field: name}), tmp_path) == 1
+    (tmp_path / "0000:3b:00.0" / "numa_node").write_text("-1\n")
+    assert numa_node(SimpleNamespace(**{field: name}), tmp_path) is None
+    assert numa_node(None, tmp_path) is None
 
 
 @needs_compiler

@@ -26,18 +26,21 @@ def test_the_verdict_follows_its_rule(
     assert verdict(throughput, compute, loader, turns) == expected
 
 
-@pytest.mark.parametrize(("workers", "mediapipe", "expected"), [(0, False, True), (1, False, False), (0, True, False)])
-def test_only_without_workers_do_loading_and_computing_take_turns(
-    workers: int, mediapipe: bool, expected: bool
+@pytest.mark.parametrize(
+    ("workers", "mediapipe", "copies_ahead", "expected"),
+    [(0, False, False, True), (1, False, False, False), (0, True, False, False), (0, False, True, False)],
+)
+def test_only_without_workers_and_with_copies_that_wait_do_loading_and_computing_take_turns(
+    workers: int, mediapipe: bool, copies_ahead: bool, expected: bool
 ) -> None:
-    assert takes_turns(workers, mediapipe) is expected
+    assert takes_turns(workers, mediapipe, copies_ahead) is expected
 
 
 @pytest.mark.parametrize(("without", "with_workers"), [(336.5, 602.1), (227.5, 345.4)])
 def test_the_published_gpu_cells_without_workers_are_serial(without: float, with_workers: float) -> None:
     """Taking turns, 1 / 336.5 = 1 / 602.1 + 1 / loader: the loader alone gives 763 a second, and 666."""
     loader = 1 / (1 / without - 1 / with_workers)
-    assert verdict(without, with_workers, loader, takes_turns(0, mediapipe=False)) == "serial"
+    assert verdict(without, with_workers, loader, takes_turns(0, mediapipe=False, copies_ahead=False)) == "serial"
 
 
 def test_the_predicted_workers_are_the_fewest_that_reach_the_compute_ceiling() -> None:

@@ -94,3 +94,8 @@ def test_a_crowded_host_waits_for_its_cpus_by_its_own_doing() -> None:
     assert flags({"cpu_pressure_fraction": 0.5}, 0, wanted_cpus=3, usable_cpus=2) == (
         "crowded: 3 ranks and workers shared 2 CPUs",
     )
+
+
+def test_operations_left_to_the_host_are_a_flag() -> None:
+    assert flags({"cpu_fallbacks": 4}, 0) == ("left to the host: 4 operations of the device's in the window",)
+    assert flags({"cpu_fallbacks": 0}, 0) == ()

@@ -1,14 +1,20 @@
 """The published benchmark through our own code, and our own runs beside it."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bridgetower_ray.report.comparisons import compare
 from bridgetower_ray.report.published import BRIDGETOWER_BLOG, against_published, published_results
+from bridgetower_ray.report.published_command import command_table
 from bridgetower_ray.report.render import document_of_published, to_html, to_markdown
 from bridgetower_ray.report.tables import speedup_tables, throughput_table
+from bridgetower_ray.sweep.plan import make_plan
+from bridgetower_ray.sweep.settings import TrainingSettings
 from bridgetower_ray.sweep.spec import SweepSpec, load_spec
 from tests.conftest import MINI, SWEEPS, command
 from tests.records import results_of, sweep_run_of
@@ -68,8 +74,13 @@ def test_our_cells_stand_beside_the_published_ones_with_what_differs() -> None:
     table = against_published(results)
     assert table is not None
     assert dict(table.rows)[MEDIA] == ("848.0", "847.7", "1.00")
-    assert any("No setting differs that is known" in note for note in table.notes)
-    assert any("README 40" in note for note in table.notes)
+    differs = next(note for note in table.notes if note.startswith("Differs"))
+    assert "dataloader_drop_last True, published False" in differs
+    assert "cpu_binding" not in differs
+    assert "published every 10 steps" in differs
+    unknown = next(note for note in table.notes if note.startswith("Not known"))
+    assert "README 40" in unknown
+    assert "distribution_strategy" in unknown
 
 
 def test_other_settings_are_listed_as_differences(spec_of: Callable[[str], SweepSpec]) -> None:
@@ -80,6 +91,67 @@ def test_other_settings_are_listed_as_differences(spec_of: Callable[[str], Sweep
     differs = next(note for note in table.notes if note.startswith("Differs"))
     for words in ("weights are random", "batch_size 4, published 48", "4 devices, published 8", "builtin:cartoons"):
         assert words in differs
+
+
+def test_binding_and_threads_are_differences_on_the_gaudi_of_which_they_are_known_alone() -> None:
+    text = (SWEEPS / "blog.yaml").read_text().replace("cpu_binding: cores", "cpu_binding: none")
+    text = text.replace("sdp_on_bf16: true", "sdp_on_bf16: false")
+    spec = SweepSpec.model_validate_json(json.dumps(yaml.safe_load(text.replace("1.0e-5", "0.00001"))))
+
+    def differs(setting: str) -> str:
+        table = against_published(results_of(sweep_run_of(spec), {setting: [848.0] * 3}))
+        assert table is not None
+        return next(note for note in table.notes if note.startswith("Differs"))
+
+    assert "cpu_binding none, published cores" in differs(MEDIA)
+    assert "sdp_on_bf16 False, published True" in differs(MEDIA)
+    assert "cpu_binding" not in differs("h100 · workers=2")
+
+
+def test_every_setting_of_the_published_run_is_either_stated_or_said_not_to_be_known() -> None:
+    """No default of ours may be taken for theirs."""
+    stated = set(BRIDGETOWER_BLOG.settings["training"]) | BRIDGETOWER_BLOG.not_said
+    axes = {"dataloader_num_workers", "mediapipe_dataloader"}
+    assert stated | axes == set(TrainingSettings.model_fields)
+
+
+# The article's command for its Gaudi2, as it stands there, with the flags that its text adds.
+COMMAND = """
+gaudi_spawn.py --use_mpi --world_size 8 run_bridgetower.py --output_dir /tmp/bridgetower-test
+--model_name_or_path BridgeTower/bridgetower-large-itm-mlm-itc
+--dataset_name jmhessel/newyorker_caption_contest --dataset_config_name matching
+--image_column image --caption_column image_description --remove_unused_columns=False
+--do_train --do_eval --do_predict --per_device_train_batch_size="40" --per_device_eval_batch_size="16"
+--num_train_epochs 5 --learning_rate="1e-5" --push_to_hub --report_to tensorboard --hub_model_id bridgetower
+--overwrite_output_dir --use_habana --use_lazy_mode --use_hpu_graphs_for_inference --gaudi_config_name Habana/clip
+--throughput_warmup_steps 3 --logging_steps 10 --dataloader_num_workers 2 --mediapipe_dataloader
+"""
+OF_NO_CONCERN = {
+    "--output_dir", "--overwrite_output_dir", "--push_to_hub", "--hub_model_id", "--per_device_eval_batch_size",
+}  # fmt: skip
+
+
+def test_every_flag_of_the_published_command_stands_beside_ours() -> None:
+    table = command_table(make_plan(load_spec(SWEEPS / "blog.yaml")[0]))
+    told = {flag for name, _ in table.rows for flag in name.split() if flag.startswith("--")}
+    assert set(re.findall(r"--\w+", COMMAND)) - OF_NO_CONCERN - told == set()
+    differing = {name for name, entries in table.rows if entries[2] == "differs"}
+    assert differing == {
+        "--do_train --do_eval --do_predict",
+        "--dataloader_drop_last",
+        "--throughput_warmup_steps",
+        "--logging_steps",
+        "--report_to",
+    }
+
+
+def test_the_command_prints_the_flags_and_refuses_a_sweep_without_a_benchmark(tmp_path: Path) -> None:
+    done = command("plan", str(SWEEPS / "blog.yaml"), "--published", cwd=tmp_path, COLUMNS="200")
+    assert done.returncode == 0
+    assert "--sdp_on_bf16" in done.stdout
+    wrong = command("plan", str(SWEEPS / "smoke.yaml"), "--published", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "names no published benchmark" in wrong.stderr
 
 
 def test_on_other_hardware_the_comparison_does_not_apply(spec_of: Callable[[str], SweepSpec]) -> None:

@@ -165,7 +165,7 @@ def test_gaudis_own_settings_are_one_run_on_an_accelerator_that_has_none(plan_of
 def test_compilation_under_lazy_mode_is_pruned_on_gaudi_alone(plan_of: PlanOf) -> None:
     plan = plan_of(HETEROGENEOUS.replace("max_steps: 9", "max_steps: 9, torch_compile_backend: hpu_backend"))
     pruned = {str(cell.outcome) for cell in plan.cells if cell.axes["accelerator"] == "gaudi2"}
-    assert pruned == {"pruned(torch_compile_backend needs use_lazy_mode: false)"}
+    assert pruned == {"pruned(torch_compile on a Gaudi needs use_lazy_mode: false)"}
     assert any(cell.runnable for cell in plan.cells if cell.axes["accelerator"] == "h100")
 
 
@@ -179,3 +179,48 @@ def test_more_ranks_and_workers_than_the_node_has_cpus_are_warned_of(spec_of: Sp
     assert [one for one in plan.warnings if "share" in one] == [
         "cpu · workers=1: 2 ranks and workers share the node's 1 CPUs"
     ]
+
+
+def test_compilation_is_one_question_on_every_device(plan_of: PlanOf) -> None:
+    """Lazy against compiled on a Gaudi, eager against compiled elsewhere; both spellings are one cell."""
+    plan = plan_of(HETEROGENEOUS.replace("[false, true]", "[false]\n  torch_compile: [false, true]"))
+    lazy = {
+        str(cell.outcome) for cell in plan.cells if cell.setting.startswith("gaudi2") and "compiled" in cell.setting
+    }
+    assert lazy == {"pruned(torch_compile on a Gaudi needs use_lazy_mode: false)"}
+    eager = HETEROGENEOUS.replace("max_steps: 9", "max_steps: 9, use_lazy_mode: false")
+    spelt = [
+        plan_of(eager.replace("max_steps: 9", f"max_steps: 9, {words}")).cells[0].cell
+        for words in ("torch_compile: true", "torch_compile_backend: hpu_backend")
+    ]
+    assert spelt[0].cell_id == spelt[1].cell_id
+    assert spelt[0].training.torch_compile_backend == "hpu_backend"
+
+
+def test_what_distributes_has_no_effect_on_one_device(plan_of: PlanOf) -> None:
+    axes = "[false]\n  distribution_strategy: [ddp, fast_ddp]\n  ddp_bucket_cap_mb: [25, 230]"
+    text = HETEROGENEOUS.replace("[false, true]", axes).replace("workers: [0, 1]", "workers: [0]")
+    ids = lambda plan, name: [one.cell.cell_id for one in plan.cells if one.axes["accelerator"] == name]  # noqa: E731
+    eight = plan_of(text)
+    assert len(set(ids(eight, "gaudi2"))) == 3  # fast_ddp has no buckets
+    assert len(set(ids(eight, "h100"))) == 2
+    one = plan_of(text + "accelerators: {gaudi2: {devices: 1}, h100: {devices: 1}}\n")
+    assert (len(set(ids(one, "gaudi2"))), len(set(ids(one, "h100")))) == (1, 1)
+
+
+def test_a_copy_that_waits_for_nothing_needs_pinned_memory_and_a_device(plan_of: PlanOf) -> None:
+    axes = "[false]\n  dataloader_pin_memory: [false, true]\n  dataloader_non_blocking: [false, true]"
+    plan = plan_of(HETEROGENEOUS.replace("[false, true]", axes).replace("gaudi2, h100", "cpu, h100"))
+    found = {one.setting: one.same_as for one in plan.cells if "workers=0" in one.setting}
+    assert found["h100 · workers=0 · non-blocking"] == "h100 · workers=0"
+    assert found["h100 · workers=0 · pinned · non-blocking"] is None
+    assert found["cpu · workers=0 · pinned · non-blocking"] == "cpu · workers=0"
+    ahead = [one.setting for one in plan.cells if one.cell.copies_ahead and one.same_as is None]
+    assert ahead == ["h100 · workers=0 · pinned · non-blocking", "h100 · workers=1 · pinned · non-blocking"]
+
+
+def test_a_gaudi_whose_attention_leaves_bf16_is_warned_of(plan_of: PlanOf) -> None:
+    text = HETEROGENEOUS.replace("max_steps: 9", "max_steps: 9, bf16: true")
+    (warning,) = (one for one in plan_of(text).warnings if "sdp_on_bf16" in one)
+    assert warning.startswith("gaudi2: without sdp_on_bf16 attention computes in float32")
+    assert not any("attention" in one for one in blog().warnings)

@@ -151,7 +151,7 @@ def test_gaudis_mode_is_in_the_environment_before_torch_is_imported(
     file = write_job(plan_of(text).trials[0], tmp_path)
     code = (
         "import os, sys; from pathlib import Path; from bridgetower_ray.training import __main__ as entry;"
-        f"entry._set_environment(entry.Job.read(Path({str(file)!r})).trial.cell);"
+        f"entry._set_environment(entry.Job.read(Path({str(file)!r})).trial.cell, 0);"
         "print(os.environ['PT_HPU_LAZY_MODE'], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

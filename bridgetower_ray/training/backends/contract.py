@@ -16,6 +16,10 @@ OWN_SETTINGS = {
     "mediapipe_dataloader",
     "input_pipeline",
     "cpu_threads_per_rank",
+    "cpu_binding",
+    "dataloader_non_blocking",
+    "torch_compile",
+    "ddp_bucket_cap_mb",
     *HPU_SETTINGS,
 }
 
@@ -44,8 +48,11 @@ class Backend(Protocol):
     def peak_memory_bytes(self) -> int | None:
         """Most device memory allocated since the start; None where that cannot be told."""
 
-    def graph_compilations(self) -> int | None:
-        """Graphs compiled since the start; None where nothing compiles, or the library does not say."""
+    def counters(self) -> dict[str, int]:
+        """Since the start: `graph_compilations`, `cpu_fallbacks` (operations that the device left to the host).
+
+        Without what does not happen here, or what the library does not say.
+        """
 
     def facts(self, trainer: Trainer) -> dict[str, Any]:
         """What the trainer really does with the device: its precision, and the device's own settings."""
@@ -58,9 +65,13 @@ def common_arguments(cell: Cell, total_steps: int, output_folder: Path) -> dict[
     since it would synchronise a CUDA device at every step, and `report_to` is none since another MLflow
     writer would start otherwise.
     """
-    settings = cell.training.model_dump(exclude=OWN_SETTINGS | {"num_train_epochs", "max_steps"})
+    training = cell.training
+    settings = training.model_dump(exclude=OWN_SETTINGS | {"num_train_epochs", "max_steps"})
+    if training.ddp_bucket_cap_mb is not None:  # each Trainer has a default of its own
+        settings["ddp_bucket_cap_mb"] = training.ddp_bucket_cap_mb
     return {
         **settings,
+        "accelerator_config": {"non_blocking": training.dataloader_non_blocking},
         "max_steps": total_steps,
         "output_dir": str(output_folder),
         "remove_unused_columns": False,

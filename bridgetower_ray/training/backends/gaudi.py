@@ -11,17 +11,33 @@ from transformers import Trainer, TrainingArguments
 
 from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.cells import Cell
+from bridgetower_ray.training.autocast_lists import AUTOCAST_LISTS, gaudi_config_file
 from bridgetower_ray.training.backends.contract import common_arguments
 
 # Contents of gaudi_config.json of Habana/clip on the hub, which the published run names.
 CLIP_CONFIG = {"use_fused_adam": True, "use_fused_clip_norm": True, "use_torch_autocast": True}
+METRICS = {"graph_compilations": "graph_compilation", "cpu_fallbacks": "cpu_fallback"}  # ours: the bridge's
 FUSED_ADAM_STANDS_FOR = ("adamw_torch", "adamw_torch_fused")
+
+
+class AveragingGaudiTrainer(GaudiTrainer):
+    """GaudiTrainer whose accumulated gradients are a mean, as the standard Trainer's are.
+
+    optimum-habana 1.21 divides the loss by the accumulation's steps only where it pipelines forward and backward passes
+    in lazy mode (`GaudiTrainer.training_step`); elsewhere the update would be that of a sum.
+    """
+
+    def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+        loss = super().compute_loss(*arguments, **named)
+        divided = self.args.use_lazy_mode and self.args.pipelining_fwd_bwd
+        steps = self.current_gradient_accumulation_steps
+        return loss if divided or steps == 1 else loss / steps
 
 
 class GaudiBackend:
     """GaudiTrainer on HPUs; with `on_hpu=False` on a CPU, where its own code can be tried without a chip."""
 
-    trainer_class = GaudiTrainer
+    trainer_class = AveragingGaudiTrainer
     asynchronous = True
 
     def __init__(self, on_hpu: bool = True) -> None:
@@ -50,6 +66,8 @@ class GaudiBackend:
             use_lazy_mode=training.use_lazy_mode,
             use_hpu_graphs_for_inference=training.use_hpu_graphs_for_inference,
             sdp_on_bf16=training.sdp_on_bf16,
+            distribution_strategy=training.distribution_strategy,
+            pipelining_fwd_bwd=training.pipelining_fwd_bwd,
             gaudi_config_name=str(write_gaudi_config(cell, output_folder)),
             **(compiled if training.torch_compile_backend else {}),
         )
@@ -77,16 +95,10 @@ class GaudiBackend:
         """As the HPU's allocator counts it."""
         return int(torch_hpu().max_memory_allocated()) if self._on_hpu else None
 
-    def graph_compilations(self) -> int | None:
-        """As the bridge's own metric counts them; None where it has none."""
-        if not self._on_hpu:
-            return None
-        try:
-            from habana_frameworks.torch.hpu.metrics import metric_global
-
-            return int(dict(metric_global("graph_compilation").stats())["TotalNumber"])
-        except (ImportError, AttributeError, KeyError, TypeError):
-            return None
+    def counters(self) -> dict[str, int]:
+        """As the bridge's own metrics count them; without those that it does not have."""
+        counted = {name: _metric(metric) for name, metric in METRICS.items()} if self._on_hpu else {}
+        return {name: count for name, count in counted.items() if count is not None}
 
     def facts(self, trainer: Trainer) -> dict[str, Any]:
         """The mode, and the Gaudi configuration in use; GaudiTrainer turns `args.bf16` off and keeps it elsewhere."""
@@ -95,9 +107,20 @@ class GaudiBackend:
             "precision": "bf16 autocast" if autocast else "float32",
             "use_lazy_mode": self._lazy,
             "sdp_on_bf16": bool(trainer.args.sdp_on_bf16),
+            "distribution_strategy": trainer.args.distribution_strategy,
+            "pipelining_fwd_bwd": bool(trainer.args.pipelining_fwd_bwd),
             "torch_compile_backend": trainer.args.torch_compile_backend,
             "gaudi_config": trainer.gaudi_config.to_dict(),
         }
+
+
+def _metric(name: str) -> int | None:
+    try:
+        from habana_frameworks.torch.hpu.metrics import metric_global
+
+        return int(dict(metric_global(name).stats())["TotalNumber"])
+    except (ImportError, AttributeError, KeyError, TypeError):
+        return None
 
 
 def torch_hpu() -> Any:
@@ -109,12 +132,16 @@ def write_gaudi_config(cell: Cell, folder: Path) -> Path:
     """A folder with the cell's Gaudi configuration, so that optimum-habana asks no hub for it.
 
     The configuration's own autocast is off and its fused Adam is kept for AdamW only: `bf16` and `optim` of the
-    sweep mean on a Gaudi what they mean elsewhere.
+    sweep mean on a Gaudi what they mean elsewhere. Its lists of operations were declared before the bridge was there.
 
     Raises:
-        TrialError: it is neither a folder nor on a hub within reach.
+        TrialError: it is neither a folder nor on a hub within reach, or has lists that nobody could declare in time.
     """
-    config = _named_config(cell.training.gaudi_config_name)
+    name = cell.training.gaudi_config_name
+    config = _named_config(name)
+    lists = {key: config.pop(key, None) for key in AUTOCAST_LISTS}
+    if all(lists.values()) and not (gaudi_config_file(name).is_file() or name == "Habana/clip"):
+        raise TrialError(f"gaudi_config_name: {name} has its own lists of operations; name a folder that holds it")
     config["use_torch_autocast"] = False
     config["use_fused_adam"] = config.get("use_fused_adam", False) and cell.training.optim in FUSED_ADAM_STANDS_FOR
     target = folder / "gaudi_config"
@@ -126,7 +153,7 @@ def write_gaudi_config(cell: Cell, folder: Path) -> Path:
 def _named_config(name: str) -> dict[str, Any]:
     if name == "Habana/clip":
         return dict(CLIP_CONFIG)
-    file = Path(name).expanduser() / "gaudi_config.json"
+    file = gaudi_config_file(name)
     try:
         found = json.loads(file.read_text()) if file.is_file() else GaudiConfig.from_pretrained(name).to_dict()
     except (OSError, ValueError) as error:

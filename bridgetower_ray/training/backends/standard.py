@@ -20,6 +20,7 @@ class TorchBackend:
     def __init__(self, device: str) -> None:
         self._cuda = device == "cuda"
         self.asynchronous = self._cuda
+        self._compiles = False
 
     def set_seed(self, seed: int) -> None:
         """As transformers does."""
@@ -32,10 +33,12 @@ class TorchBackend:
 
     def arguments(self, cell: Cell, total_steps: int, output_folder: Path) -> TrainingArguments:
         """As the published benchmark's GPU side: the standard arguments, bf16 by autocast."""
+        self._compiles = cell.training.torch_compile
         return TrainingArguments(
             **common_arguments(cell, total_steps, output_folder),
             use_cpu=not self._cuda,
             ddp_backend=cell.accelerator.process_group_backend if cell.devices > 1 else None,
+            torch_compile=cell.training.torch_compile,
         )
 
     def synchronize(self) -> None:
@@ -51,13 +54,18 @@ class TorchBackend:
         """As CUDA's caching allocator counts it."""
         return torch.cuda.max_memory_allocated() if self._cuda else None
 
-    def graph_compilations(self) -> int | None:
-        """Nothing is compiled."""
-        return None
+    def counters(self) -> dict[str, int]:
+        """Graphs that torch.compile made; nothing where nothing compiles."""
+        if not self._compiles:
+            return {}
+        from torch._dynamo.utils import counters
+
+        return {"graph_compilations": int(counters["stats"]["unique_graphs"])}
 
     def facts(self, trainer: Trainer) -> dict[str, Any]:
         """On CUDA with what decides how fast float32 is, and with the allocator's settings."""
         facts: dict[str, Any] = {"precision": "bf16 autocast" if trainer.args.bf16 else "float32"}
+        facts["torch_compile_backend"] = trainer.args.torch_compile_backend if trainer.args.torch_compile else None
         if self._cuda:
             facts |= {
                 "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
