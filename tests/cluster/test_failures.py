@@ -149,6 +149,26 @@ def test_a_node_whose_data_are_not_those_of_the_others_gives_no_number(folder: P
     assert [one.partition("(")[0] for one in outcomes(folder)] == ["failed", "measured"]
 
 
+def test_nodes_that_train_with_another_major_version_are_refused_unless_told(folder: Path, nodes: Any) -> None:
+    """The second node's interpreter says that it has the next transformers; it trains with the one that is there."""
+    (folder / "installed.py").write_text(
+        "import json; from bridgetower_ray.doctor.installed import installed; said = installed()\n"
+        "said['versions']['transformers'] = '5.0.0'; print(json.dumps(said))\n"
+    )
+    wrapper(folder, f'case "$2" in *installed) exec PYTHON {folder}/installed.py;; esac; exec PYTHON "$@"')
+    add_node(nodes)
+    add_node(nodes, bridgetower_other=1)
+    text = with_interpreter(ONE_CELL, folder).replace("cpu: {python", "other: {like: cpu, python")
+    (folder / "sweep.yaml").write_text(text.replace("[cpu]", "[cpu, other]"))
+    done = command("run", "sweep.yaml", "--address", nodes.address, cwd=folder)
+    assert done.returncode == 2, done.stdout
+    assert re.search(r"unlike major versions train: transformers 4 \(.*\), 5 \(.*\); install the same", done.stderr)
+    assert done.stderr.count("\n") == 1
+    told = command("run", "sweep.yaml", "--address", nodes.address, "--unlike-software", cwd=folder)
+    assert told.returncode == 0, told.stdout
+    assert outcomes(folder) == ["measured", "measured"]
+
+
 def test_a_sweep_run_does_not_go_on_with_other_software_in_an_accelerators_own_interpreter(folder: Path) -> None:
     """The driver's libraries stay as they were; those of `python:` are upgraded between two starts."""
     packages = folder / "packages/pillow-99.0.dist-info"
