@@ -113,7 +113,9 @@ def test_a_batch_axis_excuses_no_batch_that_other_devices_make(spec_of: SpecOf) 
         assert compare(wide, narrow).why_not.startswith("other work: total_batch 32 /")
 
 
-@pytest.mark.parametrize("fact", ["env.host", "env.torch", "env.cpus_usable", "env.device_names"])
+@pytest.mark.parametrize(
+    "fact", ["env.host", "env.torch", "env.cpus_usable", "env.device_names", "env.device_power_limit_watts"]
+)
 def test_unlike_hosts_or_software_inside_a_cell_stand_beside_its_ratio(fact: str, spec_of: SpecOf) -> None:
     """Both cells were measured on both: their facts are the same, and not alike."""
     sweep_run = sweep_run_of(spec_of(MINI))
