@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bridgetower_ray.report.records import CellResult, SweepResults
+from bridgetower_ray.report.rounds import WithinRounds
 from bridgetower_ray.report.stats import Ratio, ratio_of_means, repeats_needed
 from bridgetower_ray.sweep.cells import loader_label
 from bridgetower_ray.sweep.outcomes import Kind
@@ -34,7 +35,10 @@ DEVICES = ("env.device_names", "env.device_power_limit_watts", "env.device_mig")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One cell against another: a ratio, or why there is none, and what differs in the stack under them."""
+    """One cell against another: a ratio, or why there is none, and what differs in the stack under them.
+
+    `within` is how the ratio was made where it was within rounds; elsewhere it is by Welch's t.
+    """
 
     numerator: CellResult
     denominator: CellResult
@@ -42,6 +46,8 @@ class Comparison:
     why_not: str
     stack_differences: tuple[str, ...]
     like_setting: str = ""
+    within: WithinRounds | None = None
+    needed: int | None = None
 
     @property
     def text(self) -> str:
@@ -55,20 +61,42 @@ class Comparison:
         """Repeats an arm that would tell the two apart; None if they are, or if no sensible number would."""
         if self.ratio is None or self.ratio.separated is not False:
             return None
+        if self.within is not None:
+            return self.needed
         return repeats_needed(self.numerator.throughputs, self.denominator.throughputs)
 
 
-def compare(numerator: CellResult, denominator: CellResult) -> Comparison:
+def compare(numerator: CellResult, denominator: CellResult, results: SweepResults | None = None) -> Comparison:
     """The throughput of one cell over another's, if the work is the same.
 
     A difference in work that follows from an axis in which the two differ is what is compared.
+
+    Args:
+        results: those that the cells are of; cells of one accelerator are then compared within their rounds.
     """
     other_work = different_work(numerator, denominator)
     why_not = next((_not_measured(one) for one in (numerator, denominator) if not one.measured), other_work)
-    ratio = None if why_not else ratio_of_means(numerator.throughputs, denominator.throughputs)
-    return Comparison(
-        numerator, denominator, ratio, why_not, _different(numerator, denominator, _stack(numerator, denominator))
-    )
+    differences = _different(numerator, denominator, _stack(numerator, denominator))
+    if why_not:
+        return Comparison(numerator, denominator, None, why_not, differences)
+    found = _within_rounds(numerator, denominator, results)
+    if found is None:
+        ratio = ratio_of_means(numerator.throughputs, denominator.throughputs)
+        return Comparison(numerator, denominator, ratio, "", differences)
+    within, needed = found
+    return Comparison(numerator, denominator, within.ratio, "", differences, within=within, needed=needed)
+
+
+def _within_rounds(
+    numerator: CellResult, denominator: CellResult, results: SweepResults | None
+) -> tuple[WithinRounds, int | None] | None:
+    """The ratio within rounds, and how many of them would separate it; None for cells that have none in common."""
+    name = str(numerator.cell.axes["accelerator"])
+    if results is None or name != str(denominator.cell.axes["accelerator"]):
+        return None
+    rounds = results.rounds[name]
+    within = rounds.ratio(numerator.cell.cell_id, denominator.cell.cell_id)
+    return None if within is None else (within, rounds.rounds_needed(within, len(numerator.throughputs)))
 
 
 def _stack(one: CellResult, other: CellResult) -> tuple[str, ...]:
@@ -143,6 +171,7 @@ class Grid:
     """The cells in the published table's shape: accelerators down, the other axes' settings across."""
 
     def __init__(self, results: SweepResults) -> None:
+        self._results = results
         self._cells = {(str(one.cell.axes["accelerator"]), one.cell.loader): one for one in results.cells}
         self.accelerators = list(dict.fromkeys(name for name, _ in self._cells))
         # As published: plain loaders first, the hardware decoder last.
@@ -169,4 +198,4 @@ class Grid:
         numerator, denominator = self.at(*one), self.at(*other)
         if numerator is None or denominator is None or numerator.cell.cell_id == denominator.cell.cell_id:
             return None
-        return compare(numerator, denominator)
+        return compare(numerator, denominator, self._results)

@@ -40,7 +40,7 @@ def _fastest(results: SweepResults) -> Iterator[str]:
     if baseline is None or baseline is fastest or not baseline.measured:
         yield f"{sentence}."
         return
-    over = compare(fastest, baseline)
+    over = compare(fastest, baseline, results)
     yield (f"{sentence}, {over.text} over the baseline {baseline.cell.setting}." if over.ratio else f"{sentence}.")
 
 

@@ -100,7 +100,7 @@ def speedup_pairs(results: SweepResults) -> Iterator[Decomposed]:
     baseline = results.baseline
     if baseline is not None:
         others = [one for one in results.to_measure if one is not baseline]
-        pairs += [compare(one, baseline) for one in others]
+        pairs += [compare(one, baseline, results) for one in others]
     for pair in map(decomposed, pairs):
         if pair is not None:
             names = (pair.comparison.numerator.cell.setting, pair.comparison.denominator.cell.setting)

@@ -1,11 +1,13 @@
 """MLflow runs -> immutable records: the one chosen for each trial, gathered by cell."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from bridgetower_ray.report.diagnosis import Verdict, above_ceiling, takes_turns, verdict
+from bridgetower_ray.report.rounds import Rounds
 from bridgetower_ray.report.stats import geometric_mean
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun
@@ -190,6 +192,18 @@ class SweepResults:
     def complete(self) -> bool:
         """Whether every cell came to what it was run for."""
         return all(one.measured or (self.rehearsal and one.rehearsed) for one in self.to_measure)
+
+    @cached_property
+    def rounds(self) -> Mapping[str, Rounds]:
+        """The measured throughputs of each accelerator by cell and round, which is a repeat on one host."""
+        found: dict[str, dict[tuple[str, Hashable], float]] = {}
+        for one in self.to_measure:
+            of_accelerator = found.setdefault(str(one.cell.axes["accelerator"]), {})
+            for record in one.records:
+                if record.throughput is not None:
+                    when = (record.repeat, record.facts.get("env.host"))
+                    of_accelerator[one.cell.cell_id, when] = record.throughput
+        return {name: Rounds(throughputs) for name, throughputs in found.items()}
 
     @property
     def summary(self) -> str:

@@ -12,6 +12,7 @@ from bridgetower_ray.report.comparisons import (
 )
 from bridgetower_ray.report.limits import speedup_pairs
 from bridgetower_ray.report.records import CellResult, SweepResults
+from bridgetower_ray.report.rounds import WithinRounds
 from bridgetower_ray.sweep.outcomes import Kind
 
 NOT_APPLICABLE = "n/a"
@@ -109,8 +110,10 @@ def ratio_notes(rows: Sequence[Sequence[Comparison | None]]) -> list[str]:
     """What a reader must know of the ratios in a table."""
     found = [one for row in rows for one in row if one is not None]
     notes = []
-    if any(one.ratio and one.ratio.low is not None for one in found):
+    intervals = [one for one in found if one.ratio and one.ratio.low is not None]
+    if any(one.within is None for one in intervals):
         notes.append("Ratio of geometric means with its 95 % interval (Welch's t on log throughput).")
+    notes += sorted({_how_within(one, one.within) for one in intervals if one.within is not None})
     if any(one.ratio and one.ratio.separated is False for one in found):
         notes.append("~ the interval holds 1: the repeats do not tell the two apart.")
     notes += [_more_repeats(one) for one in found if one.ratio and one.ratio.separated is False]
@@ -122,6 +125,13 @@ def ratio_notes(rows: Sequence[Sequence[Comparison | None]]) -> list[str]:
     notes += [f"‡ over its {like}, for it cannot have the same setting." for like in likes]
     unlike = sorted({one.why_not for one in found if one.why_not.startswith("other work")})
     return notes + [f"– no ratio across {reason}." for reason in unlike]
+
+
+def _how_within(one: Comparison, within: WithinRounds) -> str:
+    name = one.numerator.cell.axes["accelerator"]
+    return (
+        f"{name}: ratios within rounds (log throughput = cell + round + residual) with 95 % intervals; {within.method}."
+    )
 
 
 def _more_repeats(one: Comparison) -> str:

@@ -1,5 +1,6 @@
 """Spec x inventory -> cells with outcomes, and the trials in the order they run. Pure: no Ray, no torch."""
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -206,12 +207,17 @@ def _share_runs(cells: Iterable[PlannedCell]) -> Iterator[PlannedCell]:
 
 
 def _trials(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[Trial]:
-    """Repeat by repeat, and within one the accelerators in turn, so that none waits for another's block."""
+    """Round by round, and within one the accelerators in turn, so that none waits for another's block.
+
+    Each round of an accelerator has an order of its own, or what drifts within a round would always be the same cells'.
+    """
     runnable = [cell for cell in cells if cell.runnable and cell.same_as is None]
-    pools = [[cell for cell in runnable if cell.axes["accelerator"] == name] for name in spec.accelerator_names]
-    in_turn = [cell for row in itertools.zip_longest(*pools) for cell in row if cell is not None]
     for repeat in range(1, spec.measure.repeats + 1):
-        for cell in in_turn:
+        pools = [
+            _drawn((cell for cell in runnable if cell.axes["accelerator"] == name), spec.measure.order_seed, repeat)
+            for name in spec.accelerator_names
+        ]
+        for cell in (cell for row in itertools.zip_longest(*pools) for cell in row if cell is not None):
             settings = spec.accelerators.get(cell.cell.accelerator.name)
             yield Trial(
                 setting=cell.setting,
@@ -223,6 +229,11 @@ def _trials(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[Trial]:
                 price_per_hour=settings.price_per_hour if settings else None,
                 peak_tflops=settings.peak_tflops if settings else None,
             )
+
+
+def _drawn(cells: Iterable[PlannedCell], seed: int, repeat: int) -> list[PlannedCell]:
+    """In an order that nothing but the seed, the round and the cells decide."""
+    return sorted(cells, key=lambda one: hashlib.sha256(f"{seed} {repeat} {one.cell.cell_id}".encode()).digest())
 
 
 def _warnings(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[str]:

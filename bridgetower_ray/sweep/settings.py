@@ -89,6 +89,7 @@ class MeasureSettings(Strict):
 
     warmup_steps: Count = 3
     repeats: Positive = 3
+    order_seed: Count = Field(0, description="of the order in which each round runs an accelerator's cells")
     ceilings: bool = True
     timeout_minutes: Annotated[float, Field(gt=0)] = 30.0
     preparation_minutes: Annotated[float, Field(gt=0)] = Field(

@@ -4,7 +4,16 @@ import importlib
 import os
 import sys
 
-SECTIONS = ("plan_time", "calibration", "meter_cost", "telemetry_cost", "pipelines", "scheduling", "report_scale")
+SECTIONS = (
+    "plan_time",
+    "calibration",
+    "meter_cost",
+    "telemetry_cost",
+    "pipelines",
+    "scheduling",
+    "report_scale",
+    "coverage",
+)
 
 
 def main() -> None:

@@ -1,0 +1,70 @@
+"""Ratios within rounds: by known cases, and how often their intervals hold the truth."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy
+import pytest
+
+from bridgetower_ray.report.comparisons import compare
+from bridgetower_ray.report.records import gather
+from bridgetower_ray.report.rounds import Rounds
+from bridgetower_ray.report.tables import speedup_tables
+from bridgetower_ray.sweep.spec import SweepSpec
+from tests.bench.coverage import EXPERIMENTS, Noise, held, rounds_of
+from tests.conftest import MINI
+from tests.records import run_of, sweep_run_of
+
+SpecOf = Callable[[str], SweepSpec]
+
+
+def test_a_drift_from_round_to_round_falls_out() -> None:
+    """Each round is 10 % slower than the one before; the cells keep their ratio of 1.2 to within 0.1 %."""
+    wobble = {(cell, when): 1 + 0.001 * ((cell == "b") ^ (when % 2)) for cell in "abc" for when in range(3)}
+    wobble = iter((0.1, -0.2, 0.15, -0.1, 0.05, 0.2, -0.15, 0.1, -0.05))
+    values = {(cell, when): 10.0 + index + next(wobble) for index, cell in enumerate("abc") for when in range(3)}
+    del values["b", 1]
+    found = Rounds(values).ratio("c", "a")
+    assert found is not None
+    assert found.degrees == 8 - (3 + 3 - 1)
+
+
+def test_cells_without_two_rounds_in_common_have_no_ratio_within_rounds() -> None:
+    one_host = {("a", (1, "x")): 10.0, ("a", (2, "x")): 11.0}
+    assert Rounds({**one_host, ("b", (1, "y")): 10.0, ("b", (2, "y")): 11.0}).ratio("a", "b") is None
+    assert Rounds({("a", 1): 10.0, ("b", 1): 11.0}).ratio("a", "b") is None
+    assert Rounds({}).ratio("a", "b") is None
+
+
+def test_equal_values_are_certain_and_nothing_breaks() -> None:
+    values = {(cell, when): 10.0 for cell in "abc" for when in range(2)}
+    found = Rounds(values).ratio("a", "b")
+    assert found is not None
+    assert (found.ratio.low, found.ratio.high) == pytest.approx((1.0, 1.0))
+
+
+def test_the_report_compares_within_rounds_and_says_so(spec_of: SpecOf) -> None:
+    sweep_run = sweep_run_of(spec_of(MINI.replace("[0, 1]", "[0, 1, 2]").replace("repeats: 2", "repeats: 3")))
+    drift = {1: 100.0, 2: 90.0, 3: 81.0}
+    runs = [
+        run_of(sweep_run, f"cpu · workers={workers}", repeat, base * (1 + 0.05 * workers) + 0.1 * (workers ^ repeat))
+        for workers, (repeat, base) in itertools.product(range(3), drift.items())
+    ]
+    results = gather(sweep_run, runs)
+    one, other = results.find("cpu · workers=1"), results.find("cpu · workers=0")
+    assert one is not None
+    assert other is not None
+    within, by_arms = compare(one, other, results), compare(one, other)
+    assert within.ratio is not None
+    assert by_arms.ratio is not None
+    assert (within.ratio.separated, by_arms.ratio.separated) == (True, False)
+    notes = speedup_tables(results)[0].notes
+    assert any("within rounds" in note and "pooled over 3 cells, 4 degrees of freedom" in note for note in notes)
+
+
+@pytest.mark.parametrize("noise", EXPERIMENTS, ids=str)
+@pytest.mark.parametrize("cells", [3, 10])
+def test_95_percent_intervals_hold_the_true_ratio_about_so_often(cells: int, noise: Noise) -> None:
+    generator = numpy.random.default_rng(7)
+    shares = [held(rounds_of(generator, cells, 3, noise), cells, noise) for _ in range(250)]
+    assert 0.91 < numpy.mean([share for share, _ in shares]) < 0.985
