@@ -44,6 +44,8 @@ def flags(
     steps = _number(measured, "window_steps")
     if steps is not None and steps < steady_window_steps:
         found.append(f"short window: {steps:.0f} steps, {steady_window_steps} or more wanted")
+    if unsteady := measured.get("unsteady"):
+        found.append(f"unsteady: {unsteady}")
     found += _others(measured)
     found += _withheld(measured, crowded)
     found += _devices(measured)

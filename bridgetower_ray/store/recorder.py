@@ -10,6 +10,7 @@ from bridgetower_ray.report.efficiency import efficiency_figures
 from bridgetower_ray.report.flags import flags_of
 from bridgetower_ray.report.ranks import rank_figures
 from bridgetower_ray.report.records import HEADLINE
+from bridgetower_ray.report.steadiness import pace_of
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import StoreRefused, StoreUnavailable, Tracking
@@ -242,14 +243,16 @@ def _as_rehearsed(outcome: Outcome, measured: Mapping[str, Any] | None) -> tuple
 
 
 def _figures(attempt: _Attempt) -> dict[str, Any] | None:
-    """What was measured, with what is made from it: how far its ranks were apart, what a sample cost."""
+    """What was measured, with what is made from it: how steady it was, how far apart its ranks, what a sample cost."""
     measured, trial = attempt.measured, attempt.progress.trial
     if measured is None or HEADLINE not in measured:
         return measured
     known = dense_bf16_peak(trial.cell.accelerator.name, ", ".join((attempt.environment or {}).get("devices", ())))
     peak = (trial.peak_tflops or (known[0] if known else None)) if trial.cell.training.bf16 else None
     made = efficiency_figures(measured, trial.cell.devices, peak, trial.price_per_hour)
-    return {**measured, **rank_figures(attempt.steps), **made}
+    pace = pace_of(attempt.steps)
+    doubt = {"unsteady": f"{pace.doubt} {pace.picture}"} if pace is not None and pace.doubt else {}
+    return {**measured, **rank_figures(attempt.steps), **made, **doubt}
 
 
 def _verdict(attempt: _Attempt) -> str | None:

@@ -14,6 +14,7 @@ import transformers
 from transformers import BridgeTowerForContrastiveLearning
 
 from bridgetower_ray.cluster.supervision import ProcessGroup
+from bridgetower_ray.report.flags import flags
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.plan import Plan
 from bridgetower_ray.sweep.presets import PRESETS
@@ -41,6 +42,26 @@ def events_of(output: str) -> dict[str, list[dict[str, Any]]]:
         event = json.loads(line)
         events.setdefault(event["event"], []).append(event)
     return events
+
+
+def test_a_neighbour_during_the_ceilings_is_a_flag_of_its_own(tmp_path: Path, plan_of: PlanOf) -> None:
+    """A real busy process begins when the window has closed."""
+    trial = plan_of(MINI.replace("ceilings: false", "ceilings: true")).trials[0]
+    command = [sys.executable, "-m", "bridgetower_ray.training", str(write_job(trial, tmp_path))]
+    figures: dict[str, Any] = {}
+    busy: subprocess.Popen[bytes] | None = None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as training:
+        assert training.stdout is not None
+        for line in training.stdout:
+            event = json.loads(line)
+            figures |= event if event["event"] in ("measured", "figures") else {}
+            if event["event"] == "measured":
+                busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    assert busy is not None
+    busy.kill()
+    busy.wait()
+    assert figures["ceilings_foreign_cpu_cores"] > 0.5
+    assert any(flag.endswith("cores while the ceilings were taken") for flag in flags(figures, 0))
 
 
 def test_the_transformers_at_work_is_the_one_that_was_asked_for() -> None:
