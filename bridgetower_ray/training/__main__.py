@@ -13,6 +13,7 @@ from bridgetower_ray.training.binding import bind
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import die_with_supervisor, leave
+from bridgetower_ray.training.unused import hide_unused
 from bridgetower_ray.training.variables import forget_unheard
 
 # CUDA has an error type for it; the CPU's allocator and the HPU's bridge say it in words.
@@ -42,6 +43,8 @@ def main() -> int:
 def _measure(job: Job, events: Events) -> int:
     try:
         _set_environment(job.trial.cell, int(os.environ.get("LOCAL_RANK", "0")))
+        if job.trial.cell.accelerator.device != "hpu":  # what the Gaudi packages do without them was not tried
+            hide_unused()
         # Imported here: what it reads from the environment must be there before torch is imported.
         from bridgetower_ray.training.worker import run_rank
 

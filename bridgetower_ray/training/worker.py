@@ -19,7 +19,6 @@ from bridgetower_ray.training.ceilings import Ceilings, gather
 from bridgetower_ray.training.edges import Edges, HostWatch
 from bridgetower_ray.training.environment import describe_environment
 from bridgetower_ray.training.events import Events
-from bridgetower_ray.training.flops import flops_per_sample
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.media_loading import media_loader, name_of_loader
 from bridgetower_ray.training.meter import Meter, Step, Window
@@ -95,6 +94,8 @@ def run_rank(job: Job, events: Events) -> None:
 
 def _work(model: transformers.PreTrainedModel, cell: Cell) -> dict[str, float]:
     """Operations a sample; absent where the model does not run on torch's meta device."""
+    from bridgetower_ray.training.flops import flops_per_sample  # a third of a second that the others need not wait for
+
     pooler = model.bridgetower.text_model.pooler is not None
     try:
         return {"flops_per_sample": flops_per_sample(model.config, pooler, cell.training.max_seq_length)}

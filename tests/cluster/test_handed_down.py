@@ -43,8 +43,9 @@ OF_THE_SHELL = {"_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "PYTEST_CURRE
 
 
 def by_hand() -> dict[str, Any]:
-    # This process has imported Ray, which has left a variable.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    # This process has imported Ray and MLflow, which have left variables.
+    own = ("RAY_", "MLFLOW_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     command = [sys.executable, "-c", LOOK]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return said_in(done.stdout)

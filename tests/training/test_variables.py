@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,3 +68,15 @@ def test_bf16_that_is_asked_for_is_seen_in_the_pass(tmp_path: Path, plan_of: Cal
     text = MINI.replace("max_steps: 9", "max_steps: 9, bf16: true")
     done = train(write_job(plan_of(text).trials[0], tmp_path))
     assert events_of(done.stdout)["environment"][-1]["effective"]["precision"] == "bf16 autocast"
+
+
+def test_a_rank_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
+    """A new name here is a cost to each rank of each trial: is it used?"""
+    look = (
+        "import sys; from bridgetower_ray.training.unused import hide_unused; hide_unused()\n"
+        "import bridgetower_ray.training.worker\n"
+        "print(*{name.partition('.')[0] for name, module in sys.modules.items() if module is not None})"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split()) - set(sys.stdlib_module_names)
+    assert not loaded & {"sklearn", "scipy", "matplotlib", "mlflow", "ray", "flask", "sqlalchemy"}
