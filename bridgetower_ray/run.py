@@ -24,7 +24,7 @@ from bridgetower_ray.store.spool import Spool, spool_for
 from bridgetower_ray.store.tracking import RunData, StoreUnavailable, Tracking
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.outcomes import Kind
-from bridgetower_ray.sweep.plan import Plan, make_plan
+from bridgetower_ray.sweep.plan import Inventory, Plan, make_plan, missing
 from bridgetower_ray.sweep.rehearsal import rehearsal_of, simulated_nodes
 from bridgetower_ray.sweep.spec import SweepSpec
 from bridgetower_ray.sweep.sweep_run import REHEARSAL_BANNER, SweepRun, must_be_alike
@@ -81,16 +81,17 @@ def run_sweep(
         nodes = nodes_for(make_plan(spec, rows=rows), wait_seconds, console)
         plan = make_plan(spec, nodes, rows)
         if address and not unlike_software:
-            _check_software(plan)
+            _check_software(plan, nodes)
         return _carry_out(plan, tracking, base_folder, fresh, console)
 
 
-def _check_software(plan: Plan) -> None:
-    """Refuse a sweep whose arms would differ in more than what they are to be compared in."""
-    if len({one.cell.accelerator.name for one in plan.cells if one.runnable}) > 1:
+def _check_software(plan: Plan, nodes: Inventory) -> None:
+    """Refuse a sweep whose trials would differ in more than what they are to be compared in."""
+    bundles = [one.resources for one in plan.cells if one.runnable]
+    if sum(any(not missing(bundle, [node]) for bundle in bundles) for node in nodes) > 1:
         unlike = unlike_majors(look_at_nodes(plan.spec), plan)
         if unlike is not None:
-            raise UsageError(f"{unlike.what}; install the same on all nodes, or give --unlike-software")
+            raise UsageError(f"{unlike.what}; {unlike.do}, or give --unlike-software")
 
 
 def _carry_out(plan: Plan, tracking: Tracking, base_folder: Path, fresh: bool, console: Console) -> SweepEnd:

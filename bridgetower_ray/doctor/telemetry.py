@@ -46,12 +46,15 @@ class Telemetry:
     ) -> None:
         self._library, self._host, self._seconds, self._clock = library, host, seconds, clock
         self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
+        self._facts: dict[str, str] = {}
         self._stopped = threading.Event()
         self._reading = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin; without any sensor there is nothing to begin."""
+        with contextlib.suppress(Exception):
+            self._facts = self._library.facts() if self._library is not None else {}
         self.sample()
         if any(sample.devices or sample.host_joules is not None for sample in self._samples):
             self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
@@ -74,10 +77,8 @@ class Telemetry:
             self._samples.append(Sample(self._clock(), devices, self._host.read()))
 
     def device_facts(self) -> dict[str, str]:
-        """What the devices are beside their name; nothing where no library says it."""
-        with self._reading, contextlib.suppress(Exception):
-            return self._library.facts() if self._library is not None else {}
-        return {}
+        """What the devices were at the start beside their name; nothing where no library says it."""
+        return self._facts
 
     def newest(self) -> dict[str, float]:
         """What the devices did when they were last looked at: means, but bytes and watts of all together."""

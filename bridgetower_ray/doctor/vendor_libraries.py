@@ -81,6 +81,7 @@ class Nvml:
         by_name: Any = pynvml.nvmlDeviceGetHandleByUUID
         by_number: Any = pynvml.nvmlDeviceGetHandleByIndex
         self._devices = [by_number(int(name)) if name.isdigit() else by_name(name) for name in names]
+        self._mig = any(name.startswith("MIG-") for name in names)  # such a handle does not know its mode
 
     def read(self) -> tuple[Reading, ...]:
         return tuple(map(self._read, self._devices))
@@ -92,7 +93,7 @@ class Nvml:
         asked = [_asker(self._nvml, "nvmlDeviceGet", one) for one in self._devices]
         modes = [mode[0] for ask in asked if (mode := ask("MigMode")) is not None]
         limits = _limits(ask("EnforcedPowerLimit") for ask in asked)
-        return limits | ({"device_mig": "on" if any(modes) else "off"} if modes else {})
+        return limits | ({"device_mig": "on" if self._mig or any(modes) else "off"} if self._mig or modes else {})
 
     def _read(self, device: Any) -> Reading:
         nvml, ask = self._nvml, _asker(self._nvml, "nvmlDeviceGet", device)

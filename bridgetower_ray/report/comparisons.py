@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bridgetower_ray.report.records import CellResult, SweepResults
-from bridgetower_ray.report.rounds import WithinRounds
+from bridgetower_ray.report.rounds import WithinRounds, rounds_needed
 from bridgetower_ray.report.stats import Ratio, ratio_of_means, repeats_needed
 from bridgetower_ray.sweep.cells import loader_label
 from bridgetower_ray.sweep.outcomes import Kind
@@ -47,7 +47,6 @@ class Comparison:
     stack_differences: tuple[str, ...]
     like_setting: str = ""
     within: WithinRounds | None = None
-    needed: int | None = None
 
     @property
     def text(self) -> str:
@@ -62,7 +61,7 @@ class Comparison:
         if self.ratio is None or self.ratio.separated is not False:
             return None
         if self.within is not None:
-            return self.needed
+            return rounds_needed(self.within, len(self.numerator.throughputs))
         return repeats_needed(self.numerator.throughputs, self.denominator.throughputs)
 
 
@@ -79,24 +78,17 @@ def compare(numerator: CellResult, denominator: CellResult, results: SweepResult
     differences = _different(numerator, denominator, _stack(numerator, denominator))
     if why_not:
         return Comparison(numerator, denominator, None, why_not, differences)
-    found = _within_rounds(numerator, denominator, results)
-    if found is None:
-        ratio = ratio_of_means(numerator.throughputs, denominator.throughputs)
-        return Comparison(numerator, denominator, ratio, "", differences)
-    within, needed = found
-    return Comparison(numerator, denominator, within.ratio, "", differences, within=within, needed=needed)
+    within = _within_rounds(numerator, denominator, results)
+    ratio = within.ratio if within else ratio_of_means(numerator.throughputs, denominator.throughputs)
+    return Comparison(numerator, denominator, ratio, "", differences, within=within)
 
 
-def _within_rounds(
-    numerator: CellResult, denominator: CellResult, results: SweepResults | None
-) -> tuple[WithinRounds, int | None] | None:
-    """The ratio within rounds, and how many of them would separate it; None for cells that have none in common."""
+def _within_rounds(numerator: CellResult, denominator: CellResult, results: SweepResults | None) -> WithinRounds | None:
+    """The ratio within rounds; None for cells that have not all their repeats in the same ones."""
     name = str(numerator.cell.axes["accelerator"])
     if results is None or name != str(denominator.cell.axes["accelerator"]):
         return None
-    rounds = results.rounds[name]
-    within = rounds.ratio(numerator.cell.cell_id, denominator.cell.cell_id)
-    return None if within is None else (within, rounds.rounds_needed(within, len(numerator.throughputs)))
+    return results.rounds[name].ratio(numerator.cell.cell_id, denominator.cell.cell_id)
 
 
 def _stack(one: CellResult, other: CellResult) -> tuple[str, ...]:

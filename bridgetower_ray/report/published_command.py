@@ -71,13 +71,13 @@ FLAGS = (
 def command_table(laid_out: Plan) -> Table:
     """Each flag with the published value and the sweep's own, over all cells that can run."""
     cells = [one.cell for one in laid_out.cells if one.runnable]
-    rows = tuple((flag.name, _row(flag, cells)) for flag in FLAGS)
+    concerned = [(flag, [cell for cell in cells if flag.device in ("", cell.accelerator.device)]) for flag in FLAGS]
+    rows = tuple((flag.name, _row(flag, its)) for flag, its in concerned if its)
     return Table("The published command beside this sweep", "flag", ("published", "here", "", "note"), rows, NOTES)
 
 
 def _row(flag: Flag, cells: Iterable[Cell]) -> tuple[str, ...]:
-    concerned = [cell for cell in cells if flag.device in ("", cell.accelerator.device)]
-    ours = _ours(flag, concerned)
+    ours = _ours(flag, cells)
     return (flag.published, ", ".join(ours), _word(flag, ours), flag.note)
 
 

@@ -5,10 +5,10 @@ difference within rounds, and all cells of the accelerator say how large a resid
 """
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from bridgetower_ray.report.stats import CONFIDENCE, MOST_REPEATS, Ratio
 
@@ -39,72 +39,58 @@ class Rounds:
         sizes: dict[Round, int] = {}
         for _, one in throughputs:
             sizes[one] = sizes.get(one, 0) + 1
-        self._logs = {key: math.log(value) for key, value in throughputs.items() if sizes[key[1]] > 1}
-        self.cells = list(dict.fromkeys(cell for cell, _ in self._logs))
+        self._repeats = Counter(cell for cell, _ in throughputs)
+        self._of_cell: dict[str, dict[Round, float]] = {}
+        for (cell, when), value in throughputs.items():
+            if sizes[when] > 1:
+                self._of_cell.setdefault(cell, {})[when] = math.log(value)
 
     def ratio(self, numerator: str, denominator: str) -> WithinRounds | None:
-        """One cell over another; None where fewer than two rounds have both, or nothing is left to tell the spread.
+        """One cell over another; None unless all that was measured of both was in the same rounds, two or more.
 
         The residual is pooled over the cells, unless Bartlett's test speaks against one spread for all: then it is the
-        pair's own, from the differences within their common rounds, steadied by the pooled one as if that had two
-        degrees of freedom (a moderated t: G. K. Smyth, "Linear models and empirical Bayes methods", Statistical
-        Applications in Genetics and Molecular Biology 3, 2004).
+        pair's own, from its differences within rounds, steadied by the pooled one as if that had two degrees of freedom
+        (a moderated t: G. K. Smyth, "Linear models and empirical Bayes methods", Statistical Applications in Genetics
+        and Molecular Biology 3, 2004).
         """
-        differences = self._differences(numerator, denominator)
-        count = len(differences)
-        if count < 2:
+        one, other = self._of_cell.get(numerator, {}), self._of_cell.get(denominator, {})
+        count = len(one)
+        if one.keys() != other.keys() or count < 2 or {self._repeats[numerator], self._repeats[denominator]} != {count}:
             return None
-        if self._equal_spreads:
-            return self._pooled(numerator, denominator)
+        differences = [one[when] - other[when] for when in one]
         mean = math.fsum(differences) / count
-        own = math.fsum((one - mean) ** 2 for one in differences)
-        lent = max(0, min(LENT_DEGREES, self._fit.degrees - (count - 1)))
+        pooled = self._residuals
+        if self._equal_spreads:
+            method = f"residual pooled over {len(self._of_cell)} cells, {pooled.degrees} degrees of freedom"
+            return _interval(mean, math.sqrt(2 * pooled.variance / count), pooled.degrees, method)
+        own = math.fsum((difference - mean) ** 2 for difference in differences)
+        lent = max(0, min(LENT_DEGREES, pooled.degrees - (count - 1)))
         degrees = count - 1 + lent
-        variance = (own + lent * 2 * self._fit.variance) / degrees
+        variance = (own + lent * 2 * pooled.variance) / degrees
         method = "residual of each pair, steadied by the others': the cells' spreads are not alike"
         return _interval(mean, math.sqrt(variance / count), degrees, method)
 
-    def rounds_needed(self, found: WithinRounds, rounds: int) -> int | None:
-        """Rounds that would separate a ratio from 1 at the spread seen; None if no sensible number would."""
-        from scipy import stats
-
-        difference, degrees_a_round = abs(math.log(found.ratio.value)), max(1.0, found.degrees / max(1, rounds - 1))
-        for wanted in range(rounds + 1, MOST_REPEATS + 1):
-            quantile = float(stats.t.ppf(0.5 + CONFIDENCE / 2, degrees_a_round * (wanted - 1)))
-            if quantile * found.error * math.sqrt(rounds / wanted) < difference:
-                return wanted
-        return None
-
-    def _differences(self, one: str, other: str) -> list[float]:
-        of_one = {when: value for (cell, when), value in self._logs.items() if cell == one}
-        return [of_one[when] - value for (cell, when), value in self._logs.items() if cell == other and when in of_one]
-
-    def _pooled(self, numerator: str, denominator: str) -> WithinRounds | None:
-        fit = self._fit
-        if fit.degrees < 1:
-            return None
-        contrast = fit.numpy.zeros(fit.covariance.shape[0])
-        contrast[self.cells.index(numerator)], contrast[self.cells.index(denominator)] = 1.0, -1.0
-        error = math.sqrt(max(0.0, float(contrast @ fit.covariance @ contrast)) * fit.variance)
-        method = f"residual pooled over {len(self.cells)} cells, {fit.degrees} degrees of freedom"
-        return _interval(float(contrast @ fit.effects), error, fit.degrees, method)
-
     @cached_property
-    def _fit(self) -> "_Fit":
-        """Least squares; of the effects only differences between cells of common rounds mean something."""
+    def _residuals(self) -> "_Residuals":
+        """What least squares leave. The cells are eliminated first: there may be hundreds, and the rounds are few."""
         import numpy
 
-        rounds = list(dict.fromkeys(when for _, when in self._logs))
-        design = numpy.zeros((len(self._logs), len(self.cells) + len(rounds)))
-        for row, (cell, when) in enumerate(self._logs):
-            design[row, self.cells.index(cell)] = design[row, len(self.cells) + rounds.index(when)] = 1.0
-        observed = numpy.array(list(self._logs.values()))
-        inverse = numpy.linalg.pinv(design)
-        effects = inverse @ observed
-        residuals = observed - design @ effects
-        degrees = len(self._logs) - int(numpy.linalg.matrix_rank(design)) if self._logs else 0
-        variance = float(residuals @ residuals) / degrees if degrees > 0 else 0.0
-        return _Fit(numpy, effects, inverse @ inverse.T, residuals, degrees, variance)
+        rounds = list(dict.fromkeys(when for logs in self._of_cell.values() for when in logs))
+        place = {when: index for index, when in enumerate(rounds)}
+        system, right = numpy.zeros((len(rounds), len(rounds))), numpy.zeros(len(rounds))
+        for logs in self._of_cell.values():
+            at, values = [place[when] for when in logs], numpy.array(list(logs.values()))
+            system[numpy.ix_(at, at)] -= 1 / len(at)
+            system[at, at] += 1.0
+            right[at] += values - values.mean()
+        effects = numpy.linalg.pinv(system) @ right
+        sums = {}
+        for cell, logs in self._of_cell.items():
+            left = numpy.array([value - effects[place[when]] for when, value in logs.items()])
+            sums[cell] = float(((left - left.mean()) ** 2).sum())
+        observations = sum(map(len, self._of_cell.values()))
+        degrees = observations - len(self._of_cell) - int(numpy.linalg.matrix_rank(system))
+        return _Residuals(sums, degrees, math.fsum(sums.values()) / degrees if degrees > 0 else 0.0)
 
     @cached_property
     def _equal_spreads(self) -> bool:
@@ -115,10 +101,8 @@ class Rounds:
         """
         from scipy import stats
 
-        fit, sums = self._fit, dict.fromkeys(self.cells, 0.0)
-        for (cell, _), residual in zip(self._logs, fit.residuals, strict=True):
-            sums[cell] += float(residual) ** 2
-        count = len(sums)
+        fit = self._residuals
+        sums, count = fit.sums, len(fit.sums)
         if count < 3 or fit.degrees < 1 or fit.variance <= 0:
             return True
         if min(sums.values()) <= 0:
@@ -130,15 +114,24 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class _Fit:
-    """`effects` are of (cells + rounds,); `covariance` times `variance` is theirs; `residuals` of (observations,)."""
+class _Residuals:
+    """Each cell's sum of squares, and the variance of one residual with its degrees of freedom."""
 
-    numpy: Any
-    effects: Any
-    covariance: Any
-    residuals: Any
+    sums: Mapping[str, float]
     degrees: int
     variance: float
+
+
+def rounds_needed(found: WithinRounds, rounds: int) -> int | None:
+    """Rounds that would separate a ratio from 1 at the spread seen; None if no sensible number would."""
+    from scipy import stats
+
+    difference, degrees_a_round = abs(math.log(found.ratio.value)), max(1.0, found.degrees / max(1, rounds - 1))
+    for wanted in range(rounds + 1, MOST_REPEATS + 1):
+        quantile = float(stats.t.ppf(0.5 + CONFIDENCE / 2, degrees_a_round * (wanted - 1)))
+        if quantile * found.error * math.sqrt(rounds / wanted) < difference:
+            return wanted
+    return None
 
 
 def _interval(difference: float, error: float, degrees: int, method: str) -> WithinRounds:

@@ -10,7 +10,7 @@ STRETCHES = 12
 FEWEST_STEPS = 3 * STRETCHES
 TREND, LEVELS, FALLS_OUT = 0.05, 0.10, 0.30  # shares of the pace that are worth a word
 IN_ORDER = 0.9  # Spearman's rank correlation of 12 stretches with their order; by chance in fewer than 1 of 10,000
-APART = 4.0  # times the spread within levels that two levels, or one stretch, are apart
+APART = 6.0  # times the spread within levels that two levels, or one stretch, are apart: the best split is searched for
 BARS = "▁▂▃▄▅▆▇█"
 
 

@@ -6,6 +6,7 @@ from bridgetower_ray.sweep.accelerators import Accelerator
 from bridgetower_ray.sweep.settings import HPU_SETTINGS, TrainingSettings
 
 TORCH_PREFETCH_FACTOR = 2  # torch.utils.data.DataLoader's own, where workers are used
+QUEUES = ("dataloader_prefetch_factor", "dataloader_persistent_workers", "multiprocessing_context")
 DEFAULTS = TrainingSettings()
 
 
@@ -21,19 +22,20 @@ def _defaults(*names: str) -> dict[str, Any]:
 
 
 def _loading(training: TrainingSettings, accelerator: Accelerator) -> dict[str, Any]:
-    """Workers and our image pipelines are not used under the media pipeline, which gives full batches only; queues need
-    workers; pinning needs a device to copy to, and a copy that waits for nothing needs pinning.
+    """The media pipeline takes the place of the loader, and gives full batches only; queues need workers; pinning needs
+    a device to copy to, and a copy that waits for nothing needs pinning.
     """
     changes: dict[str, Any] = {}
     if training.mediapipe_dataloader:
-        changes |= {**_defaults("dataloader_num_workers", "input_pipeline"), "dataloader_drop_last": True}
-    if training.mediapipe_dataloader or training.dataloader_num_workers == 0:
-        changes |= _defaults("dataloader_prefetch_factor", "dataloader_persistent_workers", "multiprocessing_context")
+        changes |= _defaults("dataloader_num_workers", "input_pipeline", "dataloader_non_blocking")
+        return changes | _defaults("dataloader_pin_memory", *QUEUES) | {"dataloader_drop_last": True}
+    if training.dataloader_num_workers == 0:
+        changes |= _defaults(*QUEUES)
     elif training.dataloader_prefetch_factor is None:
         changes["dataloader_prefetch_factor"] = TORCH_PREFETCH_FACTOR
     pinned = training.dataloader_pin_memory and accelerator.device != "cpu"
     changes["dataloader_pin_memory"] = pinned
-    if training.mediapipe_dataloader or not pinned:
+    if not pinned:
         changes["dataloader_non_blocking"] = False
     return changes
 

@@ -110,6 +110,7 @@ class SweepSpec(Strict):
             _check_accelerators,
             _check_axes,
             _check_hpu_settings,
+            _check_binding,
             _check_exclude,
             _check_baseline,
         ):
@@ -177,6 +178,13 @@ def _check_hpu_settings(spec: SweepSpec) -> None:
         for name in HPU_SETTINGS:
             if name in named:
                 raise _Misfit((section, name), f"{name} is a setting of Gaudi accelerators, and the sweep has none")
+
+
+def _check_binding(spec: SweepSpec) -> None:
+    """Trials that share a node would each take its CPUs for their own."""
+    bound = spec.axis_values.get("cpu_binding", (spec.training.cpu_binding,))
+    if spec.scheduling.isolation == "devices" and set(bound) != {"none"}:
+        raise _Misfit(("scheduling", "isolation"), "cpu_binding wants trials that have their node (isolation: node)")
 
 
 def _check_exclude(spec: SweepSpec) -> None:

@@ -11,6 +11,7 @@ from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.cells import Cell
 
 Cpus = frozenset[int]
+USABLE_AT_START = usable_cpus()  # the trial's: what a rank is bound to is only its own
 
 
 def bind(cell: Cell, rank: int) -> int:
@@ -22,13 +23,14 @@ def bind(cell: Cell, rank: int) -> int:
         TrialError: there are fewer cores than ranks to bind.
     """
     training, ranks = cell.training, cell.devices
-    share = max(1, usable_cpus() // ranks)
+    share = USABLE_AT_START // ranks
     if training.cpu_binding != "none":
         usable = frozenset(os.sched_getaffinity(0))
         places = _places(cell, usable, ranks)
         chosen = places if training.cpu_binding == "numa" else by_cores(usable, places, _siblings(usable))
         os.sched_setaffinity(0, chosen[rank])
-    return share if training.cpu_threads_per_rank == "auto" else training.cpu_threads_per_rank
+        share = min(share, len(chosen[rank]) // chosen.count(chosen[rank]))
+    return max(1, share) if training.cpu_threads_per_rank == "auto" else training.cpu_threads_per_rank
 
 
 def worker_threads(cell: Cell) -> int:
@@ -60,10 +62,10 @@ def near(nodes: Mapping[int, Cpus], of_devices: Sequence[int | None], ranks: int
 
 
 def by_cores(usable: Cpus, places: Sequence[Cpus], siblings: Mapping[int, Cpus]) -> list[Cpus]:
-    """Whole cores for each rank, none of them another's: as many for each, the first that are left of those near it.
+    """Whole cores for each rank, none of them another's: as many for each, near it, as its neighbours leave.
 
-    As `mpirun --bind-to core --map-by socket:PE=<cores / ranks>` binds, which is what optimum-habana's
-    `distributed_runner` starts its ranks with.
+    Where a place has fewer cores than ranks, all cores are dealt out, near ones first. So does
+    `mpirun --bind-to core --map-by socket:PE=<cores / ranks>`, which optimum-habana's `distributed_runner` starts.
 
     Args:
         places: CPUs near each rank.
@@ -73,7 +75,8 @@ def by_cores(usable: Cpus, places: Sequence[Cpus], siblings: Mapping[int, Cpus])
         TrialError: there are fewer cores than ranks.
     """
     cores = sorted({min(siblings[cpu]): siblings[cpu] & usable for cpu in usable}.items())
-    each = len(cores) // len(places)
+    near_each = [sum(core <= place for _, core in cores) // places.count(place) for place in places]
+    each = min(near_each) or len(cores) // len(places)
     if each == 0:
         raise TrialError(f"cpu_binding: cores: {len(places)} ranks want a core each, {len(cores)} are there")
     left = [core for _, core in cores]

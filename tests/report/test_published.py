@@ -145,6 +145,17 @@ def test_every_flag_of_the_published_command_stands_beside_ours() -> None:
     }
 
 
+def test_flags_of_a_device_that_the_sweep_has_not_are_left_out() -> None:
+    text = (
+        (SWEEPS / "blog.yaml").read_text().replace("[gaudi2, h100, a100-80gb]", "[h100]").replace("1.0e-5", "0.00001")
+    )
+    values = yaml.safe_load(text.replace("a100-80gb, data", "h100, data").replace("  sdp_on_bf16: true\n", ""))
+    values["axes"].pop("mediapipe_dataloader"), values.pop("exclude"), values["accelerators"].pop("a100-80gb")
+    table = command_table(make_plan(SweepSpec.model_validate_json(json.dumps(values))))
+    assert not any("lazy" in name or "mediapipe" in name for name, _ in table.rows)
+    assert not any("training." in entries[1] for _, entries in table.rows)
+
+
 def test_the_command_prints_the_flags_and_refuses_a_sweep_without_a_benchmark(tmp_path: Path) -> None:
     done = command("plan", str(SWEEPS / "blog.yaml"), "--published", cwd=tmp_path, COLUMNS="200")
     assert done.returncode == 0

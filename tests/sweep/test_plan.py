@@ -224,3 +224,11 @@ def test_a_gaudi_whose_attention_leaves_bf16_is_warned_of(plan_of: PlanOf) -> No
     (warning,) = (one for one in plan_of(text).warnings if "sdp_on_bf16" in one)
     assert warning.startswith("gaudi2: without sdp_on_bf16 attention computes in float32")
     assert not any("attention" in one for one in blog().warnings)
+
+
+def test_what_the_loader_has_is_no_setting_of_the_media_pipeline(plan_of: PlanOf) -> None:
+    axes = "[true]\n  dataloader_pin_memory: [false, true]\n  dataloader_non_blocking: [false, true]"
+    plan = plan_of(
+        HETEROGENEOUS.replace("[false, true]", axes).replace("gaudi2, h100", "gaudi2").replace("h100", "gaudi2")
+    )
+    assert len({one.cell.cell_id for one in plan.cells}) == 1

@@ -125,3 +125,12 @@ def test_null_is_no_value_of_an_axis(spec_of: Callable[[str], SweepSpec]) -> Non
 def test_no_accelerator_is_called_what_a_whole_node_is_counted_by(spec_of: Callable[[str], SweepSpec]) -> None:
     with pytest.raises(UsageError, match="node is what a whole node is counted by"):
         spec_of(MINI.replace("[cpu]", "[cpu, node]") + "accelerators: {node: {like: h100}}\n")
+
+
+def test_binding_wants_trials_that_have_their_node(spec_of: Callable[[str], SweepSpec]) -> None:
+    shared = MINI + "scheduling: {isolation: devices}\n"
+    spec_of(shared)
+    with pytest.raises(UsageError, match="cpu_binding wants trials that have their node"):
+        spec_of(shared.replace("training: {", "training: {cpu_binding: cores, "))
+    with pytest.raises(UsageError, match="cpu_binding wants trials that have their node"):
+        spec_of(shared.replace("axes:", "axes:\n  cpu_binding: [none, numa]"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bridgetower_ray.doctor.hardware import usable_cpus
 from bridgetower_ray.errors import TrialError
 from bridgetower_ray.sweep.plan import Plan
 from bridgetower_ray.training.binding import by_cores, near, worker_threads
@@ -31,10 +32,15 @@ def test_where_the_devices_places_are_not_known_ranks_take_the_sockets_in_turn(k
     assert near(NODES, known, ranks=4) == [NODES[0], NODES[1], NODES[0], NODES[1]]
 
 
-def test_a_rank_for_which_no_core_is_left_nearby_takes_others() -> None:
+def test_ranks_whose_devices_share_a_place_share_its_cores_and_leave_the_far_ones() -> None:
     chosen = by_cores(ALL, near(NODES, (0, 0, 0, 0), ranks=4), SIBLINGS)
-    assert chosen[:2] == [{0, 1, 8, 9}, {2, 3, 10, 11}]
-    assert chosen[2] | chosen[3] == NODES[1]
+    assert chosen == [{0, 8}, {1, 9}, {2, 10}, {3, 11}]
+
+
+def test_more_ranks_than_cores_nearby_take_others() -> None:
+    chosen = by_cores(ALL, near(NODES, (0,) * 8, ranks=8), SIBLINGS)
+    assert frozenset().union(*chosen[:4]) == NODES[0]
+    assert frozenset().union(*chosen[4:]) == NODES[1]
 
 
 def test_no_core_has_two_ranks() -> None:
@@ -79,3 +85,15 @@ def test_a_rank_is_bound_and_has_its_threads_before_torch_is_imported(
     assert len(cpus) == (len(usable) // 2 if binding == "cores" and len(usable) % 2 == 0 else len(cpus))
     assert set(cpus) <= set(usable)
     assert torch_is_there is False
+
+
+def test_a_bound_rank_knows_how_many_cpus_the_trial_has(tmp_path: Path) -> None:
+    """What one rank is bound to is not what the trial's ranks and workers share."""
+    look = (
+        "import os; from bridgetower_ray.training.environment import describe_environment\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "said = describe_environment(['CPU']); print(said['cpus_usable'], said['conditions']['cpu_affinity'])"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    usable, affinity = done.stdout.split()
+    assert (int(usable), affinity) == (usable_cpus(), str(min(os.sched_getaffinity(0))))

@@ -101,7 +101,7 @@ def test_a_checkpoint_folder_loads_with_its_own_weights_and_tokenizer(tmp_path: 
 
 
 def test_a_trial_file_trains_by_hand_and_prints_json_lines(tmp_path: Path, plan_of: PlanOf) -> None:
-    done = train(write_job(plan_of(MINI).trials[0], tmp_path))
+    done = train(write_job(plan_of(MINI.replace("[0, 1]", "[0]")).trials[0], tmp_path))
     assert done.returncode == 0, done.stderr
     events = events_of(done.stdout)
     measured, environment = events["measured"][0], events["environment"][0]
