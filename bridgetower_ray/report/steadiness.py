@@ -1,5 +1,6 @@
 """Whether a window went at one pace, by the steps that it is made of: a trend, two levels, a stretch that fell out."""
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds a step in consecutive stretches of a window."""
+    """Seconds a step in consecutive stretches of a window, without the slowest quarter of each stretch's steps.
+
+    A single slow step is most often a batch with a large image, which is the data's doing and the same in every trial.
+    """
 
     seconds: tuple[float, ...]
 
@@ -71,7 +75,12 @@ def pace_of(steps: Iterable[Mapping[str, Any]]) -> Pace | None:
     if len(seconds) < FEWEST_STEPS:
         return None
     edges = [round(place * len(seconds) / STRETCHES) for place in range(STRETCHES + 1)]
-    return Pace(tuple(statistics.fmean(seconds[start:end]) for start, end in pairwise(edges)))
+    return Pace(tuple(_usual(seconds[start:end]) for start, end in pairwise(edges)))
+
+
+def _usual(seconds: Sequence[float]) -> float:
+    """The mean of all but the slowest quarter."""
+    return statistics.fmean(sorted(seconds)[: len(seconds) - math.ceil(len(seconds) / 4)])
 
 
 def _scatter(values: Sequence[float]) -> float:

@@ -41,7 +41,7 @@ PIP = '#!/bin/sh\necho "$@" >> "$HOME/pip.log"\n'
 
 
 def can_be_isolated() -> bool:
-    tools = all(map(shutil.which, ("sshd", "ssh", "ssh-keygen", "rsync", "unshare"))) or Path("/usr/sbin/sshd").exists()
+    tools = all(map(shutil.which, ("ssh", "ssh-keygen", "rsync", "unshare"))) and Path("/usr/sbin/sshd").exists()
     return tools and subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode == 0
 
 
@@ -106,8 +106,10 @@ def _host(hosts: Hosts, address: str) -> Iterator[None]:
     with (hosts.folder / f"{address}.log").open("wb") as log:
         host = subprocess.Popen([*ISOLATED, "bash", "-c", apart], stdout=log, stderr=log, start_new_session=True)
     try:
+        patience = time.monotonic() + 30
         while hosts.on(address, "true").returncode:
-            assert host.poll() is None, (hosts.folder / f"{address}.log").read_text()
+            if host.poll() is not None or time.monotonic() > patience:
+                pytest.skip(f"no ssh to {address}: {(hosts.folder / f'{address}.log').read_text()[-300:]}")
         yield
     finally:
         host.kill()

@@ -33,6 +33,7 @@ def doubt_of(steps: list[dict[str, Any]]) -> str:
         (numpy.repeat([1.0, 1.25], [70, 50]), "two levels: after 58% of the window the pace changed by -20%"),
         (numpy.repeat([1.0, 2.0, 1.0], [50, 10, 60]), "one stretch took 2.0 times as long as the others"),
         (numpy.tile([0.4, 1.6], STEPS // 2), ""),  # two workers that deliver in turn
+        (numpy.where(numpy.isin(numpy.arange(STEPS), [3, 7, 56, 72, 84]), 9.0, 1.0), ""),  # batches with a large image
     ],
 )
 def test_what_is_unsteady_about_a_window_is_said(factors: Any, doubt: str) -> None:
