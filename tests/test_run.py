@@ -38,7 +38,7 @@ def test_a_sweep_runs_from_the_file_to_the_report(mini_run: tuple[Path, subproce
 def test_progress_without_a_terminal_is_plain_lines(mini_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, done = mini_run
     assert "\x1b" not in done.stdout
-    assert re.search(r"^\[1/4\] measured  cpu · workers=0 · #1  \d+\.\d samples/s", done.stdout, re.MULTILINE)
+    assert re.search(r"^\[1/4\] measured  cpu · workers=\d · #1  \d+\.\d samples/s", done.stdout, re.MULTILINE)
     assert "Traceback" not in done.stderr
 
 
