@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from bridgetower_ray.report.records import SweepResults, gather
 from bridgetower_ray.store.tracking import Tracking
+from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec
 from bridgetower_ray.sweep.sweep_run import SweepRun, describe_sweep_run
@@ -29,6 +30,11 @@ class FakeRun:
 
 def sweep_run_of(spec: SweepSpec) -> SweepRun:
     return describe_sweep_run("20261201-000000-0000", make_plan(spec), {"torch": "2.13.0"})
+
+
+def trials_of(spec: SweepSpec) -> tuple[Trial, ...]:
+    """Repeat by repeat in the order of the cells, whatever order they would be run in."""
+    return tuple(sorted(make_plan(spec).trials, key=lambda trial: (trial.repeat, trial.setting)))
 
 
 def experiment_of(tracking: Tracking, spec: SweepSpec) -> str:

@@ -15,9 +15,9 @@ from bridgetower_ray.store.publishing import publish
 from bridgetower_ray.store.results import read_results
 from bridgetower_ray.store.tracking import Tracking
 from bridgetower_ray.store.views import PARALLEL, chart_page, compare_page
-from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec, load_spec
 from tests.conftest import MINI
+from tests.records import trials_of
 from tests.servers import end, serve
 from tests.store.test_tracking import record_of, write
 
@@ -55,7 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "sweep.yaml").write_text(MINI)
     spec = load_spec(folder / "sweep.yaml")[0]
     tracking = Tracking(default_uri(folder))
-    for number, trial in enumerate(make_plan(spec).trials):
+    for number, trial in enumerate(trials_of(spec)):
         figures = {"train_samples_per_second": 40.25 + 10 * number, "data_wait_fraction": 0.5}
         write(tracking, record_of(spec).model_copy(update={"trial": trial, "measured": figures}))
     publish(tracking, "mini", None, folder / "reports", Console(file=(folder / "printed").open("w"), width=200))

@@ -13,10 +13,9 @@ from bridgetower_ray.store.results import read_results
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import StoreUnavailable, Tracking
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
-from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec
 from tests.conftest import MINI
-from tests.records import experiment_of, sweep_run_of
+from tests.records import experiment_of, sweep_run_of, trials_of
 
 SpecOf = Callable[[str], SweepSpec]
 
@@ -25,7 +24,7 @@ def a_recorder(folder: Path, spec: SweepSpec) -> tuple[Tracking, str, Recorder]:
     """A recorder of the sweep's trials over a real store in `folder`, with that store and the experiment."""
     tracking, view = Tracking(default_uri(folder)), PlainView(lambda _: None)
     experiment, spool = experiment_of(tracking, spec), Spool(folder / "spool")
-    trials = make_plan(spec).trials
+    trials = trials_of(spec)
     return tracking, experiment, Recorder(trials, sweep_run_of(spec).id, tracking, experiment, spool, view)
 
 

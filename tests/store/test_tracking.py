@@ -20,7 +20,7 @@ from bridgetower_ray.sweep.plan import make_plan
 from bridgetower_ray.sweep.spec import SweepSpec
 from bridgetower_ray.sweep.sweep_run import SweepRun, TrialRecord
 from tests.conftest import MINI
-from tests.records import experiment_of, sweep_run_of
+from tests.records import experiment_of, sweep_run_of, trials_of
 
 SpecOf = Callable[[str], SweepSpec]
 MEASURED = Outcome(Kind.MEASURED)
@@ -30,7 +30,7 @@ MINI_SPEC = SweepSpec.model_validate_json(json.dumps(yaml.safe_load(MINI)))
 def record_of(spec: SweepSpec, outcome: Outcome = MEASURED) -> TrialRecord:
     return TrialRecord(
         sweep_run=sweep_run_of(spec).id,
-        trial=make_plan(spec).trials[0],
+        trial=trials_of(spec)[0],
         started_ms=1_000_000,
         ended_ms=1_009_500,
         outcome=outcome,
