@@ -116,7 +116,7 @@ def test_the_real_arguments_take_every_flag_of_the_published_run(
 ) -> None:
     """The flags as `sweeps/blog.yaml` has them."""
     blog = make_plan(load_spec(SWEEPS / "blog.yaml")[0])
-    cell = next(trial.cell for trial in blog.trials if trial.cell.accelerator.name == "gaudi2")
+    cell = next(one.cell for one in blog.cells if one.setting == "gaudi2 · workers=0")
     arguments = GaudiBackend().arguments(cell, 9, tmp_path)
     assert isinstance(arguments, GaudiTrainingArguments)
     assert arguments.device.type == "hpu"
