@@ -249,9 +249,8 @@ def unlike_majors(nodes: Sequence[Node], plan: Plan | None) -> Finding | None:
             if version := facts.interpreter.versions.get(library):
                 by_major.setdefault(version.partition(".")[0], []).append(node.name)
         if len(by_major) > 1:
-            said.append(
-                f"{library} " + ", ".join(f"{major} ({', '.join(names)})" for major, names in sorted(by_major.items()))
-            )
+            each = (f"{major} ({', '.join(names)})" for major, names in sorted(by_major.items()))
+            said.append(f"{library} {', '.join(each)}")
     if not said:
         return None
     return Finding(

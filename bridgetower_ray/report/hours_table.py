@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from bridgetower_ray.report.records import Record, SweepResults
+from bridgetower_ray.report.efficiency import SECONDS_PER_HOUR
+from bridgetower_ray.report.records import Record, SweepResults, phase_figure
 from bridgetower_ray.report.tables import Table, percent
 
 PHASES = {
@@ -16,12 +17,6 @@ PHASES = {
     "ceilings": "ceilings",
     "ending": "end",
 }
-SECONDS_PER_HOUR = 3600
-
-
-def phase_figure(phase: str) -> str:
-    """The name under which a trial's seconds in a phase are kept."""
-    return f"phase/{phase}_seconds"
 
 
 def hours_table(results: SweepResults) -> Table | None:

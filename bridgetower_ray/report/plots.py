@@ -1,11 +1,11 @@
 """The report's plots as SVG text, drawn without a display."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bridgetower_ray.report.comparisons import Grid
-from bridgetower_ray.report.efficiency_table import PLOTTED, Column, efficiency
+from bridgetower_ray.report.efficiency_table import PLOTTED, efficiency
 from bridgetower_ray.report.limits import WORKERS
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.stats import geometric_mean, interval_of_mean
@@ -27,7 +27,11 @@ def plots(results: SweepResults) -> Iterator[str]:
         yield step_time_plot(results)
     if len(results.sweep_run.axes.get(WORKERS, ())) > 1:
         yield scaling_plot(results)
-    yield from (cost_plot(results, column) for column in PLOTTED if _has(results, column.name))
+    costs = {one.cell.setting: efficiency(one, results.sweep_run) for one in results.measured}
+    for column in PLOTTED:
+        known = {setting: figures[column.name] for setting, figures in costs.items() if figures.get(column.name)}
+        if known:
+            yield cost_plot(column.title, known)
 
 
 def throughput_plot(results: SweepResults) -> str:
@@ -113,14 +117,8 @@ def scaling_plot(results: SweepResults) -> str:
     return _svg(figure, "Throughput in samples per second over the number of loader workers")
 
 
-def _has(results: SweepResults, figure: str) -> bool:
-    return any(efficiency(one, results.sweep_run).get(figure) for one in results.measured)
-
-
-def cost_plot(results: SweepResults, column: Column) -> str:
-    """One figure of what a sample costs, a bar a cell, with 95 % intervals."""
-    found = {one.cell.setting: efficiency(one, results.sweep_run).get(column.name, ()) for one in results.measured}
-    known = {setting: values for setting, values in found.items() if values}
+def cost_plot(title: str, known: Mapping[str, Sequence[float]]) -> str:
+    """One figure of what a sample costs, a bar a setting, with 95 % intervals over the repeats."""
     means = [geometric_mean(values) for values in known.values()]
     figure, axes = _figure(0.9 + 0.34 * len(known))
     axes.barh(list(known), means, color=COLOURS[2], edgecolor="white")
@@ -131,8 +129,8 @@ def cost_plot(results: SweepResults, column: Column) -> str:
             axes.errorbar(mean, place, xerr=errors, color="black", capsize=3, linewidth=1)
     axes.set_xlim(0, 1.5 * max(means))
     axes.invert_yaxis()
-    axes.set_xlabel(column.title)
-    return _svg(figure, f"{column.title} of each cell, with intervals")
+    axes.set_xlabel(title)
+    return _svg(figure, f"{title} of each cell, with intervals")
 
 
 def _measured(grid: Grid, accelerator: str, loader: str) -> CellResult | None:

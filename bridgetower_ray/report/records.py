@@ -15,6 +15,11 @@ from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun
 HEADLINE = "train_samples_per_second"  # logged first: MLflow's compare page opens on the first metric
 
 
+def phase_figure(phase: str) -> str:
+    """The name under which a trial's seconds in a phase are kept."""
+    return f"phase/{phase}_seconds"
+
+
 class Run(Protocol):
     """An MLflow run, as `tracking` reads it."""
 

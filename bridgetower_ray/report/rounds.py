@@ -36,9 +36,7 @@ class Rounds:
         Args:
             throughputs: all positive.
         """
-        sizes: dict[Round, int] = {}
-        for _, one in throughputs:
-            sizes[one] = sizes.get(one, 0) + 1
+        sizes = Counter(when for _, when in throughputs)
         self._repeats = Counter(cell for cell, _ in throughputs)
         self._of_cell: dict[str, dict[Round, float]] = {}
         for (cell, when), value in throughputs.items():

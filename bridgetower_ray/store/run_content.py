@@ -3,8 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
-from bridgetower_ray.report.hours_table import phase_figure
-from bridgetower_ray.report.records import HEADLINE
+from bridgetower_ray.report.records import HEADLINE, phase_figure
 from bridgetower_ray.store.redaction import facts_without_credentials, redact, without_credentials
 from bridgetower_ray.sweep.outcomes import Outcome
 from bridgetower_ray.sweep.sweep_run import TrialRecord

@@ -43,6 +43,9 @@ def _small(planned: PlannedCell) -> PlannedCell:
             "bf16": False,
             "max_seq_length": TOKENS,
             "dataloader_pin_memory": False,
+            # Nothing of the sweep shows in them: trials share this machine's cores, and compiling takes minutes.
+            "cpu_binding": "none",
+            "torch_compile": False,
         }
     )
     small = Cell(

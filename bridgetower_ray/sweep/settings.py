@@ -80,7 +80,9 @@ class TrainingSettings(Strict):
     )
     sdp_on_bf16: bool = Field(False, description="Gaudi only: attention sums in bf16")
     torch_compile_backend: Literal["hpu_backend"] | None = Field(None, description="Gaudi only; wants lazy mode off")
-    distribution_strategy: Literal["ddp", "fast_ddp"] = Field("ddp", description="Gaudi only; as published: fast_ddp")
+    distribution_strategy: Literal["ddp", "fast_ddp"] = Field(
+        "ddp", description="Gaudi only; fast_ddp is optimum-habana's own"
+    )
     pipelining_fwd_bwd: bool = Field(False, description="Gaudi only: forward pass executed while backward is built")
 
 

@@ -140,7 +140,7 @@ def write_gaudi_config(cell: Cell, folder: Path) -> Path:
     name = cell.training.gaudi_config_name
     config = _named_config(name)
     lists = {key: config.pop(key, None) for key in AUTOCAST_LISTS}
-    if all(lists.values()) and not (gaudi_config_file(name).is_file() or name == "Habana/clip"):
+    if all(lists.values()) and not gaudi_config_file(name).is_file():
         raise TrialError(f"gaudi_config_name: {name} has its own lists of operations; name a folder that holds it")
     config["use_torch_autocast"] = False
     config["use_fused_adam"] = config.get("use_fused_adam", False) and cell.training.optim in FUSED_ADAM_STANDS_FOR
