@@ -8,12 +8,14 @@ order are not heard, until somebody insists.
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INSISTED = 4  # signals after which the process ends as it is
+SOON_SECONDS = 0.05
 STATUS_SIGTERM = 143
 STATUS_OTHERS = 130
 
@@ -28,6 +30,7 @@ class Interruption:
     def __init__(self) -> None:
         self.signal: int | None = None
         self._heard = 0
+        self._dropped = False  # whether what was raised for it came to nothing
         self._react: Callable[[], None] = self._leave
 
     @property
@@ -37,16 +40,17 @@ class Interruption:
 
     def listen(self) -> None:
         """Take the signals over, once more where a library has taken them; what is ignored (`nohup`) stays so."""
+        sys.unraisablehook = self._say_again
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._hear)
 
     def _hear(self, number: int, _frame: Any) -> None:
-        self._heard += 1
+        self._heard += not self._dropped
         if number == signal.SIGHUP:
             _forget_terminal()
-        if self.signal is None:
-            self.signal = number
+        if self.signal is None or self._dropped:
+            self.signal, self._dropped = self.signal or number, False
             self._react()
         elif self._heard >= INSISTED:
             os._exit(self.status)
@@ -58,6 +62,20 @@ class Interruption:
     def say(self) -> None:
         """The one line."""
         os.write(2, b"bridgetower-ray: interrupted\n")
+
+    def _say_again(self, lost: Any) -> None:
+        """Raise once more what Python has dropped, as it does while it destroys an object or locks an import.
+
+        A moment later, for what is raised in here would be dropped too.
+        """
+        if not isinstance(lost.exc_value, Interrupted):
+            sys.__unraisablehook__(lost)
+        elif self.signal is not None:
+            self._dropped = True
+            to_main = (threading.main_thread().ident, self.signal)
+            again = threading.Timer(SOON_SECONDS, signal.pthread_kill, to_main)
+            again.daemon = True
+            again.start()
 
     def check(self) -> None:
         """Raise if a signal has come."""
