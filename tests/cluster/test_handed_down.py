@@ -43,8 +43,8 @@ OF_THE_SHELL = {"_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "PYTEST_CURRE
 
 
 def by_hand() -> dict[str, Any]:
-    # This process has imported Ray and MLflow, which have left variables.
-    own = ("RAY_", "MLFLOW_")
+    # This process has imported Ray and MLflow, and may have been Ray's driver, which have left variables.
+    own = ("RAY_", "MLFLOW_", "PYTHONBREAKPOINT")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     command = [sys.executable, "-c", LOOK]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
