@@ -16,8 +16,9 @@ from bridgetower_ray.errors import BridgetowerRayError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from bridgetower_ray.report.plan_price import Earlier
     from bridgetower_ray.store.tracking import Tracking
-    from bridgetower_ray.sweep.plan import Inventory
+    from bridgetower_ray.sweep.plan import Inventory, Plan
     from bridgetower_ray.sweep.spec import SweepSpec
 
 # What a command needs beyond these is imported in it: each starts at once, and hears a signal from its first moment.
@@ -126,7 +127,7 @@ def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bo
 def plan(sweep: Path, address: str | None, as_json: bool, published: bool) -> None:
     """Print every cell of SWEEP with what will become of it. Starts nothing."""
     from bridgetower_ray.report.plan_listing import plan_object, show_plan
-    from bridgetower_ray.sweep.plan import estimate_seconds, make_plan
+    from bridgetower_ray.sweep.plan import make_plan
     from bridgetower_ray.sweep.spec import load_spec
 
     address = _address(address)
@@ -135,11 +136,19 @@ def plan(sweep: Path, address: str | None, as_json: bool, published: bool) -> No
         _show_published_command(spec, as_json)
         return
     laid_out = make_plan(spec, _inventory(address), _rows(spec, address))
-    seconds = estimate_seconds(laid_out, _earlier_seconds(spec))
+    earlier = _earlier(spec)
+    _check_budget(laid_out, earlier)
     if as_json:
-        click.echo(json.dumps(plan_object(laid_out, seconds, address is not None), indent=2))
+        click.echo(json.dumps(plan_object(laid_out, earlier, address is not None), indent=2))
     else:
-        show_plan(laid_out, seconds, address is not None, _console())
+        show_plan(laid_out, earlier, address is not None, _console())
+
+
+def _check_budget(laid_out: "Plan", earlier: "Earlier") -> None:
+    from bridgetower_ray.report.plan_price import check_budget
+
+    if question := laid_out.spec.measure.question:
+        check_budget(laid_out, question, earlier)
 
 
 def _show_published_command(spec: "SweepSpec", as_json: bool) -> None:
@@ -181,7 +190,9 @@ def run(
     wait_seconds = 0.0 if wait is None else _seconds(wait)
     # A faulty sweep is refused before Ray is imported, or a store or a cluster touched; a rehearsal has its own inputs.
     rows = None if rehearse else _rows(spec, address)
-    make_plan(spec, rows=rows)
+    laid_out = make_plan(spec, rows=rows)
+    if not rehearse and spec.measure.budget is not None:
+        _check_budget(laid_out, _earlier(spec))
     from bridgetower_ray.run import publish_end, rehearse_sweep, run_sweep
 
     console = _console()
@@ -336,19 +347,20 @@ def _report_folder(reports: Path | None) -> Path:
     return reports or Path("reports")
 
 
-def _earlier_seconds(spec: "SweepSpec") -> dict[str, float]:
+def _earlier(spec: "SweepSpec") -> "Earlier":
     """From the store, if there is one and it answers; a plan makes none, and needs none."""
+    from bridgetower_ray.report.plan_price import Earlier
     from bridgetower_ray.store.location import check_exists, default_uri
 
     uri = default_uri(Path.cwd())
     try:
         check_exists(uri)
-        from bridgetower_ray.store.results import earlier_seconds
+        from bridgetower_ray.store.results import earlier_trials
         from bridgetower_ray.store.tracking import Tracking
 
-        return earlier_seconds(Tracking(uri), spec.name)
+        return earlier_trials(Tracking(uri), spec.name)
     except BridgetowerRayError:
-        return {}
+        return Earlier()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A run's story, from the spec to the report: what is left to do, doing it, and saying what was found."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from bridgetower_ray.cluster.claim import claimed, first_to_have
 from bridgetower_ray.cluster.connection import connected, simulated
+from bridgetower_ray.cluster.inquiry import Inquiry, Spent
 from bridgetower_ray.cluster.nodes import nodes_for
 from bridgetower_ray.cluster.progress import view_for
 from bridgetower_ray.cluster.survey import look_at_nodes
@@ -19,7 +21,7 @@ from bridgetower_ray.store.lease import leased
 from bridgetower_ray.store.location import former_store_key, only_driver, store_key
 from bridgetower_ray.store.publishing import publish
 from bridgetower_ray.store.recorder import Recorder, replay
-from bridgetower_ray.store.results import choose_sweep_run
+from bridgetower_ray.store.results import choose_sweep_run, ended_of
 from bridgetower_ray.store.spool import Spool, spool_for
 from bridgetower_ray.store.tracking import RunData, StoreUnavailable, Tracking
 from bridgetower_ray.sweep.cells import Trial
@@ -114,11 +116,41 @@ def _carry_out_claimed(plan: Plan, tracking: Tracking, base_folder: Path, fresh:
             _write_what_waits(tracking, experiment_id, waiting, console)
         sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh, stack())
         _go_by(done.values(), _claim(name, tracking))
-        trials = [trial for trial in plan.trials if trial.key not in done]
+        inquiry = _inquiry(plan, sweep_run, done, tracking, experiment_id)
+        trials = [trial for trial in plan.trials if trial.key not in done and _may_be_wanted(trial, inquiry)]
         _announce(console, plan, sweep_run, len(done))
-        ended = _run(trials, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
+        ended = _run(trials, inquiry, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
+        if inquiry is not None:
+            with contextlib.suppress(StoreUnavailable):  # a report makes them anew from the results
+                tracking.describe(experiment_id, sweep_run.model_copy(update={"decisions": inquiry.decisions}))
         waits = _write_what_waits(tracking, experiment_id, spool, console)
-        return SweepEnd(sweep_run, ended, len(trials), waits)
+        return SweepEnd(sweep_run, ended, inquiry.outlook.trials if inquiry else len(trials), waits)
+
+
+def _inquiry(
+    plan: Plan,
+    sweep_run: SweepRun,
+    done: Mapping[tuple[str, int], RunData],
+    tracking: Tracking,
+    experiment_id: str,
+) -> Inquiry | None:
+    """Where the sweep asks a question, what is known of it already."""
+    if sweep_run.question is None:
+        return None
+    before = {key: ended_of(run) for key, run in done.items()}
+    already = Spent()
+    if sweep_run.question.has_budget:
+        by_key = {trial.key: trial for trial in plan.trials}
+        kept = {run.run_id for run in done.values()}
+        for run in tracking.runs(experiment_id, sweep_run.id):
+            trial = by_key.get((run.tags.get("cell_id", ""), int(run.tags.get("repeat", 0))))
+            if trial is not None and run.run_id not in kept:
+                already.add(trial, run.metrics.get("trial_seconds", 0.0))
+    return Inquiry(sweep_run.question, sweep_run, plan.trials, before, already)
+
+
+def _may_be_wanted(trial: Trial, inquiry: Inquiry | None) -> bool:
+    return inquiry is None or inquiry.wants(trial) is not False
 
 
 def _write_what_waits(tracking: Tracking, experiment_id: str, spool: Spool, console: Console) -> int:
@@ -133,6 +165,7 @@ def _write_what_waits(tracking: Tracking, experiment_id: str, spool: Spool, cons
 
 def _run(
     trials: Sequence[Trial],
+    inquiry: Inquiry | None,
     sweep_run: SweepRun,
     spec: SweepSpec,
     tracking: Tracking,
@@ -148,9 +181,9 @@ def _run(
     from bridgetower_ray.cluster.tune_run import run_trials
 
     with view_for(console) as view:
-        recorder = Recorder(trials, sweep_run.id, tracking, experiment_id, spool, view)
+        recorder = Recorder(trials, sweep_run.id, tracking, experiment_id, spool, view, inquiry)
         how = {"claim": _claim(spec.name, tracking), "source": source_hash()}
-        run_trials(trials, base_folder, recorder, spec.scheduling, how)
+        run_trials(trials, base_folder, recorder, spec.scheduling, how, inquiry)
     for name in recorder.unkept:
         console.print(
             f"lost: {name}: neither the store nor this host's disk took its result", style="red", markup=False
@@ -180,7 +213,8 @@ def _announce(console: Console, plan: Plan, sweep_run: SweepRun, done: int) -> N
                 highlight=False,
             )
     kept = f", {done} measured before are kept" if done else ""
-    console.print(f"sweep run {sweep_run.id}: {len(plan.trials)} trials{kept}", markup=False, highlight=False)
+    what = sweep_run.question.text if sweep_run.question else f"{len(plan.trials)} trials"
+    console.print(f"sweep run {sweep_run.id}: {what}{kept}", markup=False, highlight=False)
 
 
 def publish_end(end: SweepEnd, tracking: Tracking, folder: Path, console: Console) -> bool:

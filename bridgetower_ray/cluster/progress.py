@@ -34,19 +34,19 @@ class PlainView:
 
     def trial_began(self, sweep: SweepProgress, one: TrialProgress) -> None:
         """Say that it started."""
-        self._write(f"[{sweep.ended}/{sweep.total}] started   {one.trial.name}")
+        self._write(f"[{sweep.of_total}] started   {one.trial.name}")
 
     def moved(self, sweep: SweepProgress, one: TrialProgress) -> None:
         """Say where it is, if it has been quiet for a while."""
         now, key = time.monotonic(), id(one)
         if now - self._last.setdefault(key, now) >= PLAIN_INTERVAL_SECONDS:
             self._last[key] = now
-            self._write(f"[{sweep.ended}/{sweep.total}] running   {one.trial.name}: {one.line}{_left(sweep)}")
+            self._write(f"[{sweep.of_total}] running   {one.trial.name}: {one.line}{_left(sweep)}")
 
     def trial_ended(self, sweep: SweepProgress, one: TrialProgress, outcome: Outcome, figure: float | None) -> None:
         """Say what became of it."""
         self._last.pop(id(one), None)
-        self._write(f"[{sweep.ended}/{sweep.total}] {_ending(one, outcome, figure)}{_left(sweep)}")
+        self._write(f"[{sweep.of_total}] {_ending(one, outcome, figure)}{_left(sweep)}")
 
 
 class LiveView:
@@ -86,7 +86,8 @@ class LiveView:
             rate = "" if one.samples_per_second is None else f"{one.samples_per_second:.1f}"
             table.add_row(one.trial.name, one.phase, steps, rate, one.node)
         failed = f", {sweep.ended - sweep.measured} of them failed" if sweep.ended > sweep.measured else ""
-        heading = Text(f"{sweep.ended} of {sweep.total} trials done{failed}{_left(sweep)}")
+        total = f"about {sweep.total}" if sweep.outlook else sweep.total
+        heading = Text(f"{sweep.ended} of {total} trials done{failed}{_left(sweep)}")
         self._live.update(Group(heading, table))
 
 
@@ -98,4 +99,6 @@ def _ending(one: TrialProgress, outcome: Outcome, figure: float | None) -> str:
 
 def _left(sweep: SweepProgress) -> str:
     seconds = sweep.seconds_left()
-    return "" if seconds is None or sweep.ended == sweep.total else f"  ({duration(seconds)} left)"
+    left = "" if seconds is None or sweep.ended == sweep.total else f"{duration(seconds)} left"
+    parts = [part for part in (left, sweep.outlook.text if sweep.outlook else "") if part]
+    return f"  ({', '.join(parts)})" if parts else ""

@@ -5,7 +5,7 @@ which takes Ray longer the more there are.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -20,9 +20,22 @@ SPARE = 2  # trials of a kind that wait beyond those that its nodes hold, for no
 class TrialOrder(Searcher):  # type: ignore[misc]
     """A queue for each kind of bundle, of which so many trials wait in Tune that a node finds one when it is free."""
 
-    def __init__(self, trials: Sequence[Trial], nodes: Inventory, base_folder: str, how: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        nodes: Inventory,
+        base_folder: str,
+        how: Mapping[str, Any],
+        wants: Callable[[Trial], bool | None] = lambda _: True,
+    ) -> None:
+        """Prepare the queues.
+
+        Args:
+            wants: whether a trial is to be run; None while what is under way has to end to know.
+        """
         super().__init__()
         self._trials, self._base_folder, self._how = trials, base_folder, dict(how)
+        self._wants = wants
         self._driver = Driver.this_process()
         self._queues: dict[str, deque[int]] = {}
         for index, trial in enumerate(trials):
@@ -34,11 +47,16 @@ class TrialOrder(Searcher):  # type: ignore[misc]
         self._waiting: dict[str, set[int]] = {kind: set() for kind in self._queues}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """What the actor of the next trial is told; None while enough of every kind wait."""
+        """What the actor of the next trial is told; None while enough of every kind wait, or none can be decided on."""
+        for queue in self._queues.values():
+            while queue and self._wants(self._trials[queue[0]]) is False:
+                queue.popleft()
+        if not any(self._queues.values()):
+            return Searcher.FINISHED  # type: ignore[no-any-return]
         short = [
             (queue[0], kind)
             for kind, queue in self._queues.items()
-            if queue and len(self._waiting[kind]) < self._most[kind]
+            if queue and len(self._waiting[kind]) < self._most[kind] and self._wants(self._trials[queue[0]])
         ]
         if not short:
             return None
@@ -48,6 +66,12 @@ class TrialOrder(Searcher):  # type: ignore[misc]
         self._waiting[kind].add(index)
         job = Job(trial=trial, base_folder=self._base_folder, driver=self._driver).model_dump_json()
         return {"trial": {"index": index, "job": job, "resources": dict(trial.resources), **self._how}}
+
+    @property
+    def left(self) -> set[int]:
+        """Trials that are to be run, as far as is known: neither dropped nor still undecided."""
+        queued = {index for queue in self._queues.values() for index in queue if self._wants(self._trials[index])}
+        return queued.union(*self._waiting.values())
 
     def began(self, index: int) -> None:
         """A trial waits no more; one that begins again did not wait here."""

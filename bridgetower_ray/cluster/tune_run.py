@@ -10,6 +10,7 @@ from typing import Any
 
 from ray import tune
 
+from bridgetower_ray.cluster.inquiry import Inquiry
 from bridgetower_ray.cluster.interruption import interruption
 from bridgetower_ray.cluster.nodes import inventory
 from bridgetower_ray.cluster.trial_actor import TrialActor
@@ -37,6 +38,7 @@ def run_trials(
     recorder: Recorder,
     scheduling: SchedulingSettings,
     how: Mapping[str, Any],
+    inquiry: Inquiry | None = None,
 ) -> None:
     """Run trials, as many at once as the cluster holds; every one ends up in the recorder.
 
@@ -46,13 +48,15 @@ def run_trials(
         how: told to every trial's actor beside its job: `claim`, the name under which the nodes' data are held to
             be the same; `source`, the hash of this package's source that the nodes must have; `worker`, what the
             interpreter is to run instead of the training.
+        inquiry: which of the trials are wanted, where that follows from the others' results.
     """
     os.environ.update(QUIET_TUNE)
     # Above the number of trials, or a slow pool fills the window of pending ones and the others idle.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(len(trials) + 16)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # lost actors are told by the recorder, in one line
-    order = TrialOrder(trials, inventory(), str(base_folder), how)
-    stranded = Stranded(trials, recorder, scheduling.node_wait_minutes * 60)
+    wants = inquiry.wants if inquiry is not None else lambda _: True
+    order = TrialOrder(trials, inventory(), str(base_folder), how, wants)
+    stranded = Stranded(trials, order, recorder, scheduling.node_wait_minutes * 60)
 
     def stop() -> None:
         recorder.save_under_way(STOPPED)
@@ -140,8 +144,8 @@ def _infrastructure_fault(trial: Any) -> str:
 class Stranded(tune.Callback):
     """Ends a sweep of which only trials are left that no node can hold, nor any that is to come, after a wait."""
 
-    def __init__(self, trials: Sequence[Trial], recorder: Recorder, wait_seconds: float) -> None:
-        self._trials, self._recorder, self._wait_seconds = trials, recorder, wait_seconds
+    def __init__(self, trials: Sequence[Trial], order: TrialOrder, recorder: Recorder, wait_seconds: float) -> None:
+        self._trials, self._order, self._recorder, self._wait_seconds = trials, order, recorder, wait_seconds
         self._since: float | None = None
         self._looked = float("-inf")
         self._lacking: dict[int, str] = {}
@@ -162,8 +166,8 @@ class Stranded(tune.Callback):
     def _what_is_lacking(self) -> dict[int, str]:
         """By index what each trial that is left lacks; empty if one of them can be held."""
         nodes = inventory()
-        left = (index for index in range(len(self._trials)) if index not in self._recorder.ended)
-        lacking = {index: missing(self._trials[index].resources, nodes) for index in left}
+        left = self._order.left - self._recorder.ended.keys()
+        lacking = {index: missing(self._trials[index].resources, nodes) for index in sorted(left)}
         return lacking if all(lacking.values()) else {}
 
     def give_up(self) -> None:

@@ -80,6 +80,8 @@ def compare(numerator: CellResult, denominator: CellResult, results: SweepResult
         return Comparison(numerator, denominator, None, why_not, differences)
     within = _within_rounds(numerator, denominator, results)
     ratio = within.ratio if within else ratio_of_means(numerator.throughputs, denominator.throughputs)
+    if results is not None and results.sweep_run.question is not None:
+        ratio = ratio.at_least(results.sweep_run.question.precision)
     return Comparison(numerator, denominator, ratio, "", differences, within=within)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from bridgetower_ray.report.comparisons import Grid, compare
 from bridgetower_ray.report.diagnosis import Verdict
 from bridgetower_ray.report.limits import held_back_by, worker_advice
+from bridgetower_ray.report.question_table import UNANSWERED, ratios_of
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.tables import ceiling_text, figure, percent
 from bridgetower_ray.sweep.outcomes import Kind
@@ -19,6 +20,7 @@ def findings(results: SweepResults) -> list[str]:
         f"{results.summary}.",
         *_fastest(results),
         *_over_other_accelerators(results),
+        *_answered(results),
         *_limits(results),
         *(advice.sentence for advice in worker_advice(results)),
         *_pipelines(results),
@@ -54,6 +56,19 @@ def _over_other_accelerators(results: SweepResults) -> Iterator[str]:
         over = grid.over_like(name, other, fastest.cell.loader)
         if over is not None and over.ratio is not None:
             yield f"{fastest.cell.setting} is {over.text.rstrip(' ‡')} over {over.denominator.cell.setting}."
+
+
+def _answered(results: SweepResults) -> Iterator[str]:
+    """Whether what the sweep asked for was reached, accelerator by accelerator."""
+    question = results.sweep_run.question
+    if question is None or results.rehearsal:
+        return
+    for name, found in results.courses.items():
+        widths = [one.ratio.half_width for one in ratios_of(results, name) if one.ratio]
+        widest = max((width for width in widths if width is not None), default=None)
+        reached = "" if widest is None else f", the widest within ±{widest:.1%}"
+        ended = f"ended by: {found.ended_by}" if found.ended_by else UNANSWERED
+        yield f"{name}: asked for {question.text}; {len(found.rounds)} rounds{reached}; {ended}."
 
 
 VERDICTS = {

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 from bridgetower_ray.report.diagnosis import Verdict, above_ceiling, takes_turns, verdict
 from bridgetower_ray.report.rounds import Rounds
 from bridgetower_ray.report.stats import geometric_mean
+from bridgetower_ray.report.stopping import Course, Ended, course, pools
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun
 
@@ -53,6 +54,16 @@ class Record:
     def throughput(self) -> float | None:
         """Samples per second; None unless the trial was measured."""
         return self.figures.get(HEADLINE) if self.outcome.kind is Kind.MEASURED else None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it ended by itself."""
+        return self.outcome.kind not in (Kind.RUNNING, Kind.INTERRUPTED)
+
+    @property
+    def ended(self) -> Ended:
+        """As the rounds see it."""
+        return Ended(self.throughput, self.facts.get("env.host"), self.figures.get("trial_seconds", 0.0))
 
     def is_above(self, kind: str) -> bool:
         """Whether it was faster than its own `compute` or `loader` ceiling."""
@@ -173,10 +184,11 @@ class CellResult:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """A sweep run with all that is known of its cells."""
+    """A sweep run with all that is known of its cells; `courses` by accelerator, where the sweep asks a question."""
 
     sweep_run: SweepRun
     cells: tuple[CellResult, ...]
+    courses: Mapping[str, Course] = field(default_factory=dict)
 
     @property
     def to_measure(self) -> tuple[CellResult, ...]:
@@ -243,8 +255,25 @@ def gather(sweep_run: SweepRun, runs: Iterable[Run]) -> SweepResults:
         key = (record.cell_id, record.repeat)
         if key not in chosen or chosen[key].throughput is None:
             chosen[key] = record
-    cells = (CellResult(cell, _records_of(cell, chosen), sweep_run.repeats) for cell in sweep_run.cells)
-    return SweepResults(sweep_run, tuple(cells))
+    courses = courses_of(sweep_run, {key: record.ended for key, record in chosen.items() if record.is_final})
+    cells = (
+        CellResult(cell, _records_of(cell, chosen), _repeats(sweep_run, courses, cell)) for cell in sweep_run.cells
+    )
+    return SweepResults(sweep_run, tuple(cells), courses)
+
+
+def courses_of(sweep_run: SweepRun, ended: Mapping[tuple[str, int], Ended]) -> dict[str, Course]:
+    """What the rounds of each accelerator have come to; nothing where the sweep asks no question."""
+    if sweep_run.question is None:
+        return {}
+    ends = {name: one.rounds for name, one in sweep_run.decisions.items() if one.over_budget}
+    return {name: course(sweep_run.question, pool, ended, ends.get(name)) for name, pool in pools(sweep_run).items()}
+
+
+def _repeats(sweep_run: SweepRun, courses: Mapping[str, Course], cell: CellRecord) -> int:
+    """Those that a cell was to have: until the question is answered, no more than every cell is to have."""
+    found = courses.get(str(cell.axes["accelerator"]))
+    return sweep_run.repeats if found is None or not found.ended_by else found.asked(cell.cell_id) or sweep_run.repeats
 
 
 def _records_of(cell: CellRecord, chosen: Mapping[tuple[str, int], Record]) -> tuple[Record, ...]:

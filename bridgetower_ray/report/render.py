@@ -16,6 +16,7 @@ from bridgetower_ray.report.findings import findings
 from bridgetower_ray.report.hours_table import hours_table
 from bridgetower_ray.report.plots import plots
 from bridgetower_ray.report.published import Published, against_published, published_results
+from bridgetower_ray.report.question_table import question_table
 from bridgetower_ray.report.records import SweepResults
 from bridgetower_ray.report.results_table import to_table
 from bridgetower_ray.report.tables import (
@@ -79,6 +80,7 @@ def _tables(results: SweepResults) -> list[Table | None]:
         limits_table(results),
         host_share_table(results),
         efficiency_table(results),
+        question_table(results),
         hours_table(results),
         against_published(results),
     ]

@@ -43,8 +43,10 @@ class Rounds:
             if sizes[when] > 1:
                 self._of_cell.setdefault(cell, {})[when] = math.log(value)
 
-    def ratio(self, numerator: str, denominator: str) -> WithinRounds | None:
-        """One cell over another; None unless all that was measured of both was in the same rounds, two or more.
+    def ratio(self, numerator: str, denominator: str, confidence: float = CONFIDENCE) -> WithinRounds | None:
+        """One cell over another; None unless all that was measured of the one was in rounds of the other, two or more.
+
+        A cell that left the rounds early is compared within those that it was in.
 
         The residual is pooled over the cells, unless Bartlett's test speaks against one spread for all: then it is the
         pair's own, from its differences within rounds, steadied by the pooled one as if that had two degrees of freedom
@@ -52,21 +54,22 @@ class Rounds:
         and Molecular Biology 3, 2004).
         """
         one, other = self._of_cell.get(numerator, {}), self._of_cell.get(denominator, {})
-        count = len(one)
-        if one.keys() != other.keys() or count < 2 or {self._repeats[numerator], self._repeats[denominator]} != {count}:
+        shared = [when for when in one if when in other]
+        count = len(shared)
+        if count < 2 or count != min(self._repeats[numerator], self._repeats[denominator]):
             return None
-        differences = [one[when] - other[when] for when in one]
+        differences = [one[when] - other[when] for when in shared]
         mean = math.fsum(differences) / count
         pooled = self._residuals
         if self._equal_spreads:
             method = f"residual pooled over {len(self._of_cell)} cells, {pooled.degrees} degrees of freedom"
-            return _interval(mean, math.sqrt(2 * pooled.variance / count), pooled.degrees, method)
+            return _interval(mean, math.sqrt(2 * pooled.variance / count), pooled.degrees, method, confidence)
         own = math.fsum((difference - mean) ** 2 for difference in differences)
         lent = max(0, min(LENT_DEGREES, pooled.degrees - (count - 1)))
         degrees = count - 1 + lent
         variance = (own + lent * 2 * pooled.variance) / degrees
         method = "residual of each pair, steadied by the others': the cells' spreads are not alike"
-        return _interval(mean, math.sqrt(variance / count), degrees, method)
+        return _interval(mean, math.sqrt(variance / count), degrees, method, confidence)
 
     @cached_property
     def _residuals(self) -> "_Residuals":
@@ -132,10 +135,10 @@ def rounds_needed(found: WithinRounds, rounds: int) -> int | None:
     return None
 
 
-def _interval(difference: float, error: float, degrees: int, method: str) -> WithinRounds:
+def _interval(difference: float, error: float, degrees: int, method: str, confidence: float) -> WithinRounds:
     """From a difference of logarithms and its standard error."""
     from scipy import stats
 
-    margin = float(stats.t.ppf(0.5 + CONFIDENCE / 2, degrees)) * error
+    margin = float(stats.t.ppf(0.5 + confidence / 2, degrees)) * error
     ratio = Ratio(math.exp(difference), math.exp(difference - margin), math.exp(difference + margin))
     return WithinRounds(ratio, method, error, degrees)

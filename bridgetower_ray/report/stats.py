@@ -29,6 +29,19 @@ class Ratio:
         return self.low > 1 or self.high < 1
 
     @property
+    def half_width(self) -> float | None:
+        """Of the interval, as a share of the ratio; None without an interval."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2 / self.value
+
+    def at_least(self, half_width: float) -> "Ratio":
+        """With an interval of no less than that share to either side."""
+        if self.low is None or self.high is None:
+            return self
+        return Ratio(
+            self.value, min(self.low, self.value * (1 - half_width)), max(self.high, self.value * (1 + half_width))
+        )
+
+    @property
     def text(self) -> str:
         """`1.28x [1.20, 1.37]`; `~` where the interval holds 1; no interval from single repeats."""
         if self.low is None or self.high is None:
@@ -92,17 +105,28 @@ def _logs(values: Sequence[float]) -> list[float]:
 
 
 def repeats_needed(numerator: Sequence[float], denominator: Sequence[float]) -> int | None:
-    """Repeats an arm that would separate these means from 1 at the spread seen; None if no sensible number would.
-
-    Found by trial with the t quantile of each number of repeats: an estimate, as good as the spread is.
-    """
-    from scipy import stats
-
+    """Repeats an arm that would separate these means from 1 at the spread seen; None if no sensible number would."""
     if min(len(numerator), len(denominator)) < 2:
         return None
     difference = abs(math.log(geometric_mean(numerator) / geometric_mean(denominator)))
+    return _repeats_for_margin(numerator, denominator, difference, max(len(numerator), len(denominator)) + 1)
+
+
+def repeats_for(numerator: Sequence[float], denominator: Sequence[float], half_width: float) -> int | None:
+    """Repeats an arm after which Welch's interval is that narrow, at the spread seen; None if no sensible number."""
+    if min(len(numerator), len(denominator)) < 2:
+        return None
+    return _repeats_for_margin(numerator, denominator, math.asinh(half_width), 2)
+
+
+def _repeats_for_margin(
+    numerator: Sequence[float], denominator: Sequence[float], difference: float, least: int
+) -> int | None:
+    """Found by trial with the t quantile of each number of repeats: an estimate, as good as the spread is."""
+    from scipy import stats
+
     variance = statistics.variance(_logs(numerator)) + statistics.variance(_logs(denominator))
-    for repeats in range(max(len(numerator), len(denominator)) + 1, MOST_REPEATS + 1):
+    for repeats in range(least, MOST_REPEATS + 1):
         margin = float(stats.t.ppf(0.5 + CONFIDENCE / 2, 2 * (repeats - 1))) * math.sqrt(variance / repeats)
         if margin < difference:
             return repeats

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from bridgetower_ray.report.diagnosis import above_ceiling, takes_turns, verdict
 from bridgetower_ray.report.efficiency import efficiency_figures
@@ -11,6 +11,7 @@ from bridgetower_ray.report.flags import flags_of
 from bridgetower_ray.report.ranks import rank_figures
 from bridgetower_ray.report.records import HEADLINE
 from bridgetower_ray.report.steadiness import pace_of
+from bridgetower_ray.report.stopping import Ended
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import StoreRefused, StoreUnavailable, Tracking
@@ -18,7 +19,7 @@ from bridgetower_ray.store.writing import StoreWriter, open_run
 from bridgetower_ray.sweep.accelerators import dense_bf16_peak
 from bridgetower_ray.sweep.cells import MEDIA_LOADER, Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome, by_what_was_measured
-from bridgetower_ray.sweep.progress import SweepProgress, TrialProgress, View
+from bridgetower_ray.sweep.progress import Outlook, SweepProgress, TrialProgress, View
 from bridgetower_ray.sweep.sweep_run import TrialRecord
 
 PACE_STEPS = 10  # whose pace is shown
@@ -40,6 +41,17 @@ class _Attempt:
     node: str = ""
 
 
+class Asking(Protocol):
+    """A sweep's question, which goes by what trials come to."""
+
+    @property
+    def outlook(self) -> Outlook:
+        """What it is expected to take."""
+
+    def heard(self, trial: Trial, ended: Ended) -> Outlook:
+        """A trial has ended by itself; returns what is now expected."""
+
+
 class Recorder:
     """Hears the trials of one sweep run, and has all that they leave put on the disk and into the store."""
 
@@ -51,12 +63,15 @@ class Recorder:
         experiment_id: str,
         spool: Spool,
         view: View,
+        asking: Asking | None = None,
     ) -> None:
         self._trials, self._sweep_run = trials, sweep_run
-        self._spool, self._view = spool, view
+        self._spool, self._view, self._asking = spool, view, asking
         self._store = StoreWriter(tracking, experiment_id, spool)
         self._attempts: dict[int, _Attempt] = {}
         self._progress = SweepProgress(len(trials))
+        if asking is not None:
+            self._progress.expect(asking.outlook)
         self.ended: dict[int, Outcome] = {}
 
     @property
@@ -136,18 +151,22 @@ class Recorder:
             outcome, attempt.measured = Outcome(Kind.FAILED, other), None
         if attempt.progress.trial.rehearsal:
             outcome, attempt.measured = _as_rehearsed(outcome, attempt.measured)
-        self._keep(attempt, outcome, log)
+        record = self._keep(attempt, outcome, log)
         self.ended[index] = outcome
         self._progress.running.pop(index, None)
         self._progress.ended += 1
         self._progress.measured += outcome.kind in (Kind.MEASURED, Kind.REHEARSED)
         figure = (attempt.measured or {}).get(HEADLINE) if outcome.kind is Kind.MEASURED else None
+        if self._asking is not None and outcome.kind is not Kind.INTERRUPTED:
+            ended = Ended(figure, (attempt.environment or {}).get("host"), record.seconds)
+            self._progress.expect(self._asking.heard(record.trial, ended))
         self._view.trial_ended(self._progress, attempt.progress, outcome, figure)
 
-    def _keep(self, attempt: _Attempt, outcome: Outcome, log: str = "") -> None:
+    def _keep(self, attempt: _Attempt, outcome: Outcome, log: str = "") -> TrialRecord:
         """Put what an attempt left on the disk, then into the store."""
         record = _record(attempt, outcome, log)
         self._store.write(record, on_disk=self._spooled(record))
+        return record
 
     def _spooled(self, record: TrialRecord) -> bool:
         try:

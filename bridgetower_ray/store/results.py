@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.report.records import SweepResults, gather
+from bridgetower_ray.report.plan_price import Earlier
+from bridgetower_ray.report.records import HEADLINE, SweepResults, gather
 from bridgetower_ray.report.regressions import Arm, arms_of, read_arms
 from bridgetower_ray.report.results_table import to_table
+from bridgetower_ray.report.stopping import Ended
 from bridgetower_ray.store.tracking import RunData, Tracking
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Plan
@@ -51,6 +53,11 @@ def _measured(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
     }
 
 
+def ended_of(run: RunData) -> Ended:
+    """A measured trial as the rounds see it."""
+    return Ended(run.metrics.get(HEADLINE), run.params.get("env.host"), run.metrics.get("trial_seconds", 0.0))
+
+
 def _refuse_other_stack(sweep_run: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
     changed = changed_parts(before, now)
     if changed:
@@ -85,18 +92,21 @@ def read_results(tracking: Tracking, name: str, sweep_run: str | None = None) ->
     return gather(described, runs), experiment_id
 
 
-def earlier_seconds(tracking: Tracking, name: str) -> dict[str, float]:
-    """Seconds that a trial of each cell took in the newest sweep run, by cell id; empty if there is none."""
+def earlier_trials(tracking: Tracking, name: str) -> Earlier:
+    """What the newest sweep run measured; nothing if there is none."""
     experiment_id = tracking.experiment_id(name)
     newest = tracking.newest_sweep_run(experiment_id) if experiment_id else None
     if experiment_id is None or newest is None:
-        return {}
-    runs = tracking.runs(experiment_id, newest)
-    return {
-        run.tags["cell_id"]: run.metrics["trial_seconds"]
-        for run in runs
-        if run.tags.get("outcome") == Kind.MEASURED and "trial_seconds" in run.metrics
+        return Earlier()
+    measured = _measured(tracking.runs(experiment_id, newest))
+    seconds = {
+        cell: run.metrics["trial_seconds"] for (cell, _), run in measured.items() if "trial_seconds" in run.metrics
     }
+    throughputs: dict[str, list[float]] = {}
+    for (cell, _), run in measured.items():
+        if run.metrics.get(HEADLINE, 0) > 0:
+            throughputs.setdefault(cell, []).append(run.metrics[HEADLINE])
+    return Earlier(seconds, throughputs)
 
 
 def name_of_sweep(sweep: str) -> str:

@@ -43,7 +43,7 @@ def metrics(record: TrialRecord) -> list[Point]:
     figures = {name: value for name, value in (record.measured or {}).items() if isinstance(value, int | float)}
     ordered = {HEADLINE: figures.pop(HEADLINE)} if HEADLINE in figures else {}
     ordered |= figures
-    ordered["trial_seconds"] = (record.ended_ms - record.started_ms) / 1000
+    ordered["trial_seconds"] = record.seconds
     points = [Point(name, float(value), 0) for name, value in ordered.items()]
     points += [Point(phase_figure(name), value, 0) for name, value in record.phases.items()]
     for step in (one for one in record.steps if not one.get("rank")):

@@ -68,6 +68,11 @@ class Plan:
         return tuple(cell for cell in self.cells if cell.outcome.kind is not Kind.PRUNED and cell.same_as is None)
 
     @property
+    def runnable_cells(self) -> int:
+        """Cells that trials are run of."""
+        return sum(cell.runnable and cell.same_as is None for cell in self.cells)
+
+    @property
     def baseline(self) -> PlannedCell | None:
         """The cell that others are compared with; axes that the sweep file leaves open take their first value."""
         if self.spec.baseline is None:
@@ -84,13 +89,20 @@ def make_plan(spec: SweepSpec, inventory: Inventory | None = None, rows: int | N
         rows: samples of the data set, where they can be known without loading it.
 
     Raises:
-        UsageError: a window without steps, no runnable cell, or a baseline that is not among the cells.
+        UsageError: a window without steps, no runnable cell, a baseline that is not among the cells, or a fastest cell
+            asked for where there is but one.
     """
     plan = lay_out(spec, inventory, rows)
+    if plan.trials and spec.measure.goal == "fastest" and plan.runnable_cells == len(_accelerators(plan.trials)):
+        raise UsageError("measure.goal: fastest: no accelerator has two cells that can run, of which one is the faster")
     if not plan.trials:
         reasons = sorted({cell.outcome.reason for cell in plan.cells if cell.outcome.reason}) or ["all are excluded"]
         raise UsageError(f"no cell of the sweep {spec.name!r} can run: {'; '.join(reasons)}")
     return plan
+
+
+def _accelerators(trials: Iterable[Trial]) -> set[str]:
+    return {trial.cell.accelerator.name for trial in trials}
 
 
 def lay_out(spec: SweepSpec, inventory: Inventory | None = None, rows: int | None = None) -> Plan:
@@ -212,7 +224,7 @@ def _trials(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[Trial]:
     Each round of an accelerator has an order of its own, or what drifts within a round would always be the same cells'.
     """
     runnable = [cell for cell in cells if cell.runnable and cell.same_as is None]
-    for repeat in range(1, spec.measure.repeats + 1):
+    for repeat in range(1, spec.measure.most_repeats + 1):
         pools = [
             _drawn((cell for cell in runnable if cell.axes["accelerator"] == name), spec.measure.order_seed, repeat)
             for name in spec.accelerator_names
@@ -250,7 +262,7 @@ def _warnings(spec: SweepSpec, cells: Sequence[PlannedCell]) -> Iterator[str]:
     for cell in cells:
         if cell.same_as:
             yield f"{cell.setting} runs as {cell.same_as}: they differ only in a setting without effect"
-    if spec.measure.repeats == 1:
+    if spec.measure.most_repeats == 1:
         yield "one repeat gives no interval: measure.repeats: 3 or more says how sure a ratio is"
 
 

@@ -27,15 +27,42 @@ class TrialProgress:
         return " ".join(part for part in (steps, rate, f"on {self.node}" if self.node else "") if part)
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """Trials that a sweep's question is expected to take in this run; the widest half-width left, as a share.
+
+    `widest` is None before the first look, and once nothing is left to look at.
+    """
+
+    trials: int
+    widest: float | None
+    precision: float
+
+    @property
+    def text(self) -> str:
+        """`widest ±4.1 % of ±3 %`."""
+        return "" if self.widest is None else f"widest ±{100 * self.widest:.2g} % of ±{100 * self.precision:g} %"
+
+
 @dataclass
 class SweepProgress:
-    """The sweep as it stands."""
+    """The sweep as it stands; `outlook` where it is not known how many trials it takes."""
 
     total: int
+    outlook: Outlook | None = None
     ended: int = 0
     measured: int = 0
     running: dict[int, TrialProgress] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def of_total(self) -> str:
+        """`3/12`; `3/~12` where the total is what is expected."""
+        return f"{self.ended}/{'~' if self.outlook else ''}{self.total}"
+
+    def expect(self, outlook: Outlook) -> None:
+        """Go by what is now expected."""
+        self.outlook, self.total = outlook, max(outlook.trials, self.ended)
 
     def seconds_left(self) -> float | None:
         """From the pace so far; None before the first trial has ended."""

@@ -10,7 +10,7 @@ from bridgetower_ray.sweep.accelerators import ACCELERATORS, Accelerator
 from bridgetower_ray.sweep.cells import Cell, Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import Inventory, Plan, PlannedCell
-from bridgetower_ray.sweep.settings import REHEARSAL_SUFFIX, DatasetSettings
+from bridgetower_ray.sweep.settings import REHEARSAL_SUFFIX, DatasetSettings, MeasureSettings
 
 MOST_RANKS = 2
 SAMPLES, BATCH, STEPS, TOKENS = 32, 2, 12, 16
@@ -23,13 +23,19 @@ def rehearsal_of(plan: Plan) -> Plan:
 
     Cells that the plan prunes stay pruned; all others can run, for the cluster is made to hold them.
     """
-    measure = plan.spec.measure.model_copy(update={"repeats": 1, "ceilings": False, "warmup_steps": WARMUP_STEPS})
+    measure = _once(plan.spec.measure)
     spec = plan.spec.model_copy(update={"name": plan.spec.name + REHEARSAL_SUFFIX, "measure": measure})
     cells = tuple(_small(cell) for cell in plan.cells)
     own = {cell.setting: cell for cell in cells if cell.runnable and cell.same_as is None}
     first_repeats = [trial for trial in plan.trials if trial.repeat == 1]
     trials = tuple(_trial(trial, own[trial.setting]) for trial in first_repeats)
     return Plan(spec, cells, plan.excluded, trials)
+
+
+def _once(measure: MeasureSettings) -> MeasureSettings:
+    """One repeat, whatever was asked."""
+    asked = {"repeats": 1, "precision": None, "goal": None, "budget": None}
+    return measure.model_copy(update={**asked, "warmup_steps": WARMUP_STEPS, "ceilings": False})
 
 
 def _small(planned: PlannedCell) -> PlannedCell:
@@ -54,7 +60,7 @@ def _small(planned: PlannedCell) -> PlannedCell:
         model="preset:tiny",
         dataset=DatasetSettings(path="builtin:cartoons", max_train_samples=SAMPLES),
         training=training,
-        measure=cell.measure.model_copy(update={"warmup_steps": WARMUP_STEPS, "repeats": 1, "ceilings": False}),
+        measure=_once(cell.measure),
     )
     outcome = planned.outcome if planned.outcome.kind is Kind.PRUNED else Outcome(Kind.RUNNABLE)
     return replace(planned, cell=small, outcome=outcome)

@@ -2,13 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from bridgetower_ray.sweep.question import LEAST_ROUNDS, MOST_ROUNDS, Goal, Percentage, Question
 
 AxisValue = str | int | float | bool
 REHEARSAL_SUFFIX = "-rehearsal"  # of a rehearsal's experiment
 SLUG = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 NAME = r"^[a-z0-9][a-z0-9._-]{0,72}$"  # a sweep's slug, with room for REHEARSAL_SUFFIX
 MOST_SEED = 2**32 - 1  # of numpy's generator, which transformers seeds too
+COUNT, RANGE = "one count", "a range"  # the two forms of `repeats`
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -86,17 +89,70 @@ class TrainingSettings(Strict):
     pipelining_fwd_bwd: bool = Field(False, description="Gaudi only: forward pass executed while backward is built")
 
 
+class RepeatRange(Strict):
+    """How many rounds a question may take."""
+
+    min: Annotated[int, Field(ge=LEAST_ROUNDS)] = LEAST_ROUNDS
+    max: Annotated[int, Field(ge=LEAST_ROUNDS)] = MOST_ROUNDS
+
+
+class BudgetSettings(Strict):
+    """What a question may cost, by the one or by the other."""
+
+    accelerator_hours: Annotated[float, Field(gt=0)] | None = Field(None, description="hours of single devices")
+    cost: Annotated[float, Field(gt=0)] | None = Field(None, description="by price_per_hour of the accelerators")
+
+
 class MeasureSettings(Strict):
-    """How a cell is measured."""
+    """How a cell is measured: so many times, or as often as a precision takes."""
 
     warmup_steps: Count = 3
-    repeats: Positive = 3
+    repeats: Annotated[
+        Annotated[Positive, Tag(COUNT)] | Annotated[RepeatRange, Tag(RANGE)],
+        Discriminator(lambda value: RANGE if isinstance(value, dict | RepeatRange) else COUNT),
+    ] = Field(3, description="of each cell; with a precision {min, max}")
+    precision: Percentage | None = Field(
+        None, description="in place of a count: half-width of each ratio's 95 % interval, such as 3%"
+    )
+    goal: Goal | None = Field(
+        None, description="of a precision: the whole table, or the fastest cell of each accelerator"
+    )
+    budget: BudgetSettings | None = Field(None, description="of a precision: what it may cost")
     order_seed: Count = Field(0, description="of the order in which each round runs an accelerator's cells")
     ceilings: bool = True
     timeout_minutes: Annotated[float, Field(gt=0)] = 30.0
     preparation_minutes: Annotated[float, Field(gt=0)] = Field(
         120.0, description="how long a node may take to have data, images and checkpoint ready"
     )
+
+    @property
+    def question(self) -> Question | None:
+        """What is asked; None where a count is given."""
+        if self.precision is None:
+            return None
+        repeats = self.repeats if isinstance(self.repeats, RepeatRange) else RepeatRange()
+        budget = self.budget or BudgetSettings()
+        return Question(
+            precision=self.precision,
+            least=repeats.min,
+            most=repeats.max,
+            goal=self.goal or "table",
+            **budget.model_dump(),
+        )
+
+    @property
+    def least_repeats(self) -> int:
+        """Of every cell."""
+        return self.question.least if self.question else self._count
+
+    @property
+    def most_repeats(self) -> int:
+        """Of any cell."""
+        return self.question.most if self.question else self._count
+
+    @property
+    def _count(self) -> int:
+        return self.repeats if isinstance(self.repeats, int) else self.repeats.min
 
 
 class AcceleratorSettings(Strict):

@@ -19,15 +19,19 @@ from bridgetower_ray.errors import UsageError
 from bridgetower_ray.sweep.accelerators import ACCELERATORS, MARKER_PREFIX, NODE_RESOURCE, Accelerator, variant
 from bridgetower_ray.sweep.file import Location, SweepFile, read_sweep_file
 from bridgetower_ray.sweep.settings import (
+    COUNT,
     HPU_SETTINGS,
     NAME,
+    RANGE,
     REHEARSAL_SUFFIX,
     SLUG,
     SWEEPABLE,
     AcceleratorSettings,
     AxisValue,
+    BudgetSettings,
     DatasetSettings,
     MeasureSettings,
+    RepeatRange,
     SchedulingSettings,
     Strict,
     TrainingSettings,
@@ -111,6 +115,7 @@ class SweepSpec(Strict):
             _check_axes,
             _check_hpu_settings,
             _check_binding,
+            _check_question,
             _check_exclude,
             _check_baseline,
         ):
@@ -118,6 +123,7 @@ class SweepSpec(Strict):
         return self
 
 
+RANGE_EXAMPLE = "{min: 2, max: 12}"
 FOUND_LENGTH = 60  # of a value that is quoted in an error
 
 
@@ -187,6 +193,35 @@ def _check_binding(spec: SweepSpec) -> None:
         raise _Misfit(("scheduling", "isolation"), "cpu_binding wants trials that have their node (isolation: node)")
 
 
+def _check_question(spec: SweepSpec) -> None:
+    """A precision takes the place of a count, and what belongs to it is nothing without it."""
+    measure = spec.measure
+    if measure.precision is None:
+        ranged = ["repeats"] if isinstance(measure.repeats, RepeatRange) else []
+        for name in [*ranged, *(name for name in ("goal", "budget") if getattr(measure, name) is not None)]:
+            where = ("measure", name)
+            raise _Misfit(where, f"{'.'.join(where)} belongs to a precision: give one, such as `precision: 3%`")
+        return
+    if "repeats" in measure.model_fields_set and not isinstance(measure.repeats, RepeatRange):
+        found = f"measure has a count and a precision; keep one, or give repeats a range such as {RANGE_EXAMPLE}"
+        raise _Misfit(("measure", "repeats"), found)
+    if isinstance(measure.repeats, RepeatRange) and measure.repeats.min > measure.repeats.max:
+        found = f"measure.repeats: min {measure.repeats.min} is above max {measure.repeats.max}"
+        raise _Misfit(("measure", "repeats"), found)
+    if measure.budget is not None:
+        _check_budget(spec, measure.budget)
+
+
+def _check_budget(spec: SweepSpec, budget: BudgetSettings) -> None:
+    where = ("measure", "budget")
+    if (budget.accelerator_hours is None) == (budget.cost is None):
+        raise _Misfit(where, "measure.budget takes one of accelerator_hours and cost")
+    without = [name for name in spec.accelerator_names if name not in spec.prices]
+    if budget.cost is not None and without:
+        names = ", ".join(without)
+        raise _Misfit((*where, "cost"), f"measure.budget.cost wants prices: accelerators.{names}: price_per_hour")
+
+
 def _check_exclude(spec: SweepSpec) -> None:
     for index, rule in enumerate(spec.exclude):
         if not rule:
@@ -247,7 +282,7 @@ def _explain(error: ValidationError, source: SweepFile) -> str:
     misfit = first.get("ctx", {}).get("error")
     if isinstance(misfit, _Misfit):
         return f"{source.path}:{source.line_of(misfit.location)}: {misfit}"
-    location = tuple(first["loc"])
+    location = tuple(part for part in first["loc"] if part not in (COUNT, RANGE))
     where, line = ".".join(str(part) for part in location), source.line_of(location)
     return f"{source.path}:{line}: {_sentence(first, where, location)}"
 
@@ -275,16 +310,17 @@ def _found(error: Any) -> str:
 
 
 def _valid_keys(parent: Location) -> list[str]:
-    sections: dict[str, type[BaseModel]] = {
-        "dataset": DatasetSettings,
-        "training": TrainingSettings,
-        "measure": MeasureSettings,
-        "scheduling": SchedulingSettings,
-        "axes": Axes,
-        "accelerators": AcceleratorSettings,
+    sections: dict[Location, type[BaseModel]] = {
+        ("dataset",): DatasetSettings,
+        ("training",): TrainingSettings,
+        ("measure",): MeasureSettings,
+        ("measure", "repeats"): RepeatRange,
+        ("measure", "budget"): BudgetSettings,
+        ("scheduling",): SchedulingSettings,
+        ("axes",): Axes,
     }
-    model = sections[str(parent[0])] if parent and parent[0] in sections else SweepSpec
-    return list(model.model_fields)
+    of_accelerator = AcceleratorSettings if parent[:1] == ("accelerators",) else SweepSpec
+    return list(sections.get(parent, of_accelerator).model_fields)
 
 
 def sweep_schema() -> dict[str, Any]:

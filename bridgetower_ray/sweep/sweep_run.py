@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import Plan
+from bridgetower_ray.sweep.question import Question
 from bridgetower_ray.sweep.settings import REHEARSAL_SUFFIX, AxisValue, MeasureSettings, Strict
 
 REHEARSAL_BANNER = "REHEARSAL on a CPU: no figure here is a measurement"
@@ -35,12 +36,25 @@ class CellRecord(_Described):
     same_as: str | None = None
 
 
+class Decision(_Described):
+    """What was decided upon an accelerator's rounds: after which one, with which widest interval, and why no other.
+
+    `widest` is a half-width as a share, None while a ratio has no interval; `why` is empty where rounds are to follow.
+    """
+
+    rounds: int
+    widest: float | None
+    why: str
+    over_budget: bool = False
+
+
 class SweepRun(_Described):
     """What a report must know of the sweep file beside the records: the file as it was when last it was run.
 
     `experiment` is the sweep's name and that of its MLflow experiment; `axes` holds the values of each axis,
     `prices` those per hour by accelerator, `peaks` TFLOP/s of a device where the file gives them, `stack` the driver's
-    software.
+    software. Where it asks a question, `repeats` are those of every cell, and `decisions` say by accelerator what the
+    rounds came to when last it was run.
     """
 
     id: str
@@ -50,6 +64,8 @@ class SweepRun(_Described):
     axes: dict[str, tuple[AxisValue, ...]]
     repeats: int
     cells: tuple[CellRecord, ...]
+    question: Question | None = None
+    decisions: dict[str, Decision] = Field(default_factory=dict)
     baseline: str | None = None
     published: str | None = None
     prices: dict[str, float] = Field(default_factory=dict)
@@ -71,7 +87,7 @@ class SweepRun(_Described):
             "model": spec["model"],
             "dataset": spec["dataset"],
             "axes": _values_of_axes([cell["axes"] for cell in values["cells"]]),
-            "repeats": spec.get("measure", {}).get("repeats", MeasureSettings().repeats),
+            "repeats": spec.get("measure", {}).get("repeats", MeasureSettings().least_repeats),
             "published": spec.get("published"),
             "prices": {name: price for name, price in prices.items() if price is not None},
         }
@@ -107,6 +123,11 @@ class TrialRecord(Strict):
     verdict: str | None = None
     flags: tuple[str, ...] = ()
     log: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """From its beginning to its end."""
+        return (self.ended_ms - self.started_ms) / 1000
 
     @field_validator("sweep_run", mode="before")
     @classmethod
@@ -146,7 +167,8 @@ def describe_sweep_run(identity: str, plan: Plan, stack: dict[str, str]) -> Swee
         model=spec.model,
         dataset=spec.dataset.model_dump(mode="json"),
         axes=spec.axis_values,
-        repeats=spec.measure.repeats,
+        repeats=spec.measure.least_repeats,
+        question=spec.measure.question,
         published=spec.published,
         prices=spec.prices,
         peaks=spec.peaks,

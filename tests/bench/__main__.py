@@ -13,6 +13,7 @@ SECTIONS = (
     "scheduling",
     "report_scale",
     "coverage",
+    "stopping",
 )
 
 

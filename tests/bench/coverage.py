@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy
 
@@ -16,19 +16,26 @@ RATIOS = (1.0, 1.02, 1.05, 1.3)  # of the cells after the first to the first, in
 
 @dataclass(frozen=True)
 class Noise:
-    """What a log throughput has beside its cell's own: each cell's spread, a drift a round, and the tails."""
+    """What a log throughput has beside its cell's own: each cell's spread, what rounds share, and the tails.
+
+    Rounds are all alike (still), each a little better or worse (unlike), or that and worse by the same from each to the
+    next (drift).
+    """
 
     equal: bool
-    drift: bool
+    rounds: Literal["still", "unlike", "drift"]
     heavy: bool
 
     def __str__(self) -> str:
-        words = ("equal" if self.equal else "unequal", "drift" if self.drift else "still")
+        words = ("equal" if self.equal else "unequal", self.rounds)
         return " ".join((*words, "heavy tails" if self.heavy else "normal"))
 
 
 EXPERIMENTS = tuple(
-    Noise(equal, drift, heavy) for equal in (True, False) for drift in (False, True) for heavy in (False, True)
+    Noise(equal, rounds, heavy)
+    for equal in (True, False)
+    for rounds in ("still", "unlike", "drift")
+    for heavy in (False, True)
 )
 
 
@@ -45,8 +52,10 @@ def rounds_of(generator: Any, cells: int, rounds: int, noise: Noise) -> dict[tup
         generator.standard_t(3, (cells, rounds)) / 3**0.5 if noise.heavy else generator.standard_normal((cells, rounds))
     )
     logs = errors * spreads[:, None] + numpy.log([true_ratio(cell) for cell in range(cells)])[:, None]
-    if noise.drift:
-        logs = logs + DRIFT * numpy.arange(rounds) + DRIFT * generator.standard_normal(rounds)
+    if noise.rounds != "still":
+        logs = logs + DRIFT * generator.standard_normal(rounds)
+    if noise.rounds == "drift":
+        logs = logs - DRIFT * numpy.arange(rounds)
     return {(str(cell), when): float(numpy.exp(logs[cell, when])) for cell in range(cells) for when in range(rounds)}
 
 

@@ -71,6 +71,16 @@ def test_a_repeat_that_failed_leaves_the_others_of_its_round_in_use() -> None:
     found = Rounds(values).ratio("c", "a")
     assert found is not None
     assert found.degrees == 8 - (3 + 3 - 1)
+    fewer = Rounds(values).ratio("b", "a")
+    assert fewer is not None
+    logs = {key: math.log(value) for key, value in values.items()}
+    differences = [logs["b", when] - logs["a", when] for when in (0, 2)]
+    assert math.log(fewer.ratio.value) == pytest.approx(sum(differences) / 2)
+
+
+def test_a_cell_that_was_measured_outside_the_others_rounds_has_no_ratio_within_them() -> None:
+    values = {(cell, when): 10.0 + when for cell, rounds in (("a", (0, 1, 2)), ("b", (1, 2, 3))) for when in rounds}
+    values |= {("c", when): 9.0 for when in range(4)}
     assert Rounds(values).ratio("b", "a") is None
 
 

@@ -13,6 +13,12 @@ from bridgetower_ray.sweep.settings import SWEEPABLE, TrainingSettings
 from bridgetower_ray.sweep.spec import SweepSpec, load_spec, sweep_schema
 from tests.conftest import MINI, SWEEPS
 
+
+def asking(what: str) -> str:
+    """MINI with a question in place of its count."""
+    return MINI.replace("repeats: 2", f"precision: 3%, {what}")
+
+
 BAD = {
     "unknown key": (MINI.replace("max_steps", "max_step"), r":4: unknown key 'max_step'; did you mean 'max_steps'\?"),
     "unknown axis": (MINI.replace("  dataloader_num_workers: [", "  dataloader_workers: ["), r":8: unknown key 'dat"),
@@ -51,6 +57,18 @@ BAD = {
     ),
     "a seed that numpy refuses": (MINI.replace("max_steps: 9", "max_steps: 9, seed: 4294967296"), r":4: training.seed"),
     "a name without room for a rehearsal's": (MINI.replace("mini", "m" * 64), r":1: a name has at most 63 letters"),
+    "a precision without a unit": (MINI.replace("repeats: 2", "precision: 3"), r":5: .*no percentage such as 3%"),
+    "a precision of nothing": (MINI.replace("repeats: 2", "precision: 0%"), r":5: measure.precision: .*above 0%"),
+    "a precision above half": (MINI.replace("repeats: 2", "precision: 51%"), r":5: measure.precision: .*at most 50%"),
+    "a count and a precision": (MINI.replace("repeats: 2", "repeats: 2, precision: 3%"), r":5: .*a count and a prec"),
+    "more at least than at most": (asking("repeats: {min: 5, max: 4}"), r":5: measure.repeats: min 5 is above max 4"),
+    "less than two rounds": (asking("repeats: {min: 1}"), r":5: measure.repeats.min: .*greater than or equal to 2"),
+    "an unknown bound": (asking("repeats: {most: 4}"), r":5: unknown key 'most'.* in measure.repeats"),
+    "a range without a precision": (MINI.replace("repeats: 2", "repeats: {max: 4}"), r":5: .*belongs to a precision"),
+    "a goal without a precision": (MINI.replace("repeats: 2", "goal: fastest"), r":5: .*belongs to a precision"),
+    "an unknown goal": (asking("goal: cheapest"), r":5: measure.goal: .*'table' or 'fastest'"),
+    "an empty budget": (asking("budget: {}"), r":5: measure.budget takes one of accelerator_hours and cost"),
+    "a budget in money without prices": (asking("budget: {cost: 20}"), r":5: .*accelerators.cpu: price_per_hour"),
     "a long value": (MINI.replace("repeats: 2", f"repeats: {'x' * 500}"), r":5: .{,160}$"),
 }
 

@@ -1,0 +1,125 @@
+"""A sweep's question while it runs: which trials it still wants, and how far it has come."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bridgetower_ray.report.efficiency import SECONDS_PER_HOUR
+from bridgetower_ray.report.stopping import Course, Ended, Why, course, pools
+from bridgetower_ray.sweep.cells import Trial
+from bridgetower_ray.sweep.progress import Outlook
+from bridgetower_ray.sweep.question import Question
+from bridgetower_ray.sweep.sweep_run import Decision, SweepRun
+
+
+@dataclass
+class Spent:
+    """Hours of single devices, and money."""
+
+    accelerator_hours: float = 0.0
+    cost: float = 0.0
+
+    def add(self, trial: Trial, seconds: float) -> None:
+        """What a trial took."""
+        hours = seconds / SECONDS_PER_HOUR
+        self.accelerator_hours += trial.cell.devices * hours
+        self.cost += (trial.price_per_hour or 0.0) * hours
+
+
+@dataclass
+class Inquiry:
+    """Decides from the results that there are, once for each round that has ended.
+
+    Args:
+        trials: all that the question may take, in order.
+        before: results of earlier runs of the same sweep run, by cell id and round.
+        already: what earlier attempts at trials took that have no result.
+    """
+
+    question: Question
+    sweep_run: SweepRun
+    trials: Sequence[Trial]
+    before: Mapping[tuple[str, int], Ended]
+    already: Spent = field(default_factory=Spent)
+    _ended: dict[tuple[str, int], Ended] = field(default_factory=dict)
+    _courses: dict[str, Course] = field(default_factory=dict)
+    _over_budget: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._pools = pools(self.sweep_run)
+        self._ended |= self.before
+        for name in self._pools:
+            self._decide(name)
+
+    def heard(self, trial: Trial, ended: Ended) -> Outlook:
+        """A trial has ended; returns what is now expected."""
+        self._ended[trial.key] = ended
+        name = trial.cell.accelerator.name
+        if self._courses[name].may_go_on(self._ended):
+            self._decide(name)
+        return self.outlook
+
+    def wants(self, trial: Trial) -> bool | None:
+        """Whether a trial is to be run; None while trials that are under way have to end to know."""
+        return self._courses[trial.cell.accelerator.name].wants(trial.cell.cell_id, trial.repeat)
+
+    def _decide(self, name: str) -> None:
+        """Look at an accelerator's rounds; a round that the budget does not hold is not begun."""
+        before = len(self._courses[name].rounds) if name in self._courses else 0
+        self._courses[name] = found = course(self.question, self._pools[name], self._ended, self._over_budget.get(name))
+        if len(found.rounds) > max(before, self.question.least) and not self._affordable:
+            self._over_budget[name] = len(found.rounds) - 1
+            self._courses[name] = course(self.question, self._pools[name], self._ended, self._over_budget[name])
+
+    @property
+    def _affordable(self) -> bool:
+        """Whether what is spent, with all that is open, is within the budget."""
+        if not self.question.has_budget:
+            return True
+        spent = Spent(self.already.accelerator_hours, self.already.cost)
+        for trial in self.trials:
+            if trial.key in self._ended:
+                spent.add(trial, self._ended[trial.key].seconds)
+            elif self.wants(trial):
+                spent.add(trial, self._expected_seconds(trial))
+        return spent.accelerator_hours <= (self.question.accelerator_hours or math.inf) and spent.cost <= (
+            self.question.cost or math.inf
+        )
+
+    def _expected_seconds(self, trial: Trial) -> float:
+        """The mean of the cell's trials, or else of all trials."""
+        of_cell = [one.seconds for (cell, _), one in self._ended.items() if cell == trial.cell.cell_id]
+        known = of_cell or [one.seconds for one in self._ended.values()]
+        return sum(known) / len(known) if known else 0.0
+
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """What the rounds of each accelerator have come to."""
+        return {name: self._decision(name) for name in self._pools}
+
+    def _decision(self, name: str) -> Decision:
+        found = course(self.question, self._pools[name], self._ended, self._over_budget.get(name))
+        why = found.ended_by or ""
+        return Decision(rounds=len(found.rounds), widest=found.widest, why=why, over_budget=found.why is Why.BUDGET)
+
+    @property
+    def outlook(self) -> Outlook:
+        """By the newest looks, whose spread tells how many rounds are to come. What was run before is left out."""
+        rounds = {name: self._expected_rounds(found) for name, found in self._courses.items()}
+        trials = sum(self._expected(trial, rounds) for trial in self.trials if trial.key not in self.before)
+        open_looks = [one.looks[-1].widest for one in self._courses.values() if one.why is None and one.looks]
+        widest = max((width for width in open_looks if math.isfinite(width)), default=None)
+        return Outlook(trials, widest, self.question.precision)
+
+    def _expected(self, trial: Trial, rounds: Mapping[str, int]) -> bool:
+        found = self._courses[trial.cell.accelerator.name]
+        wanted = found.wants(trial.cell.cell_id, trial.repeat)
+        if wanted is not None:
+            return wanted
+        return trial.cell.cell_id in found.rounds[-1] and trial.repeat <= rounds[trial.cell.accelerator.name]
+
+    def _expected_rounds(self, found: Course) -> int:
+        if found.why is not None or found.widest is None:
+            return len(found.rounds) if found.why is not None else self.question.most
+        needed = math.ceil(found.looks[-1].after * (found.widest / self.question.precision) ** 2)
+        return min(self.question.most, max(needed, len(found.rounds)))
