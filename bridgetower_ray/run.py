@@ -21,7 +21,7 @@ from bridgetower_ray.store.lease import leased
 from bridgetower_ray.store.location import former_store_key, only_driver, store_key
 from bridgetower_ray.store.publishing import publish
 from bridgetower_ray.store.recorder import Recorder, replay
-from bridgetower_ray.store.results import choose_sweep_run, ended_of
+from bridgetower_ray.store.results import choose_sweep_run, ended_of, measured_in
 from bridgetower_ray.store.spool import Spool, spool_for
 from bridgetower_ray.store.tracking import RunData, StoreUnavailable, Tracking
 from bridgetower_ray.sweep.cells import Trial
@@ -29,7 +29,7 @@ from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Inventory, Plan, make_plan, missing
 from bridgetower_ray.sweep.rehearsal import rehearsal_of, simulated_nodes
 from bridgetower_ray.sweep.spec import SweepSpec
-from bridgetower_ray.sweep.sweep_run import REHEARSAL_BANNER, SweepRun, must_be_alike
+from bridgetower_ray.sweep.sweep_run import REHEARSAL_BANNER, SweepRun, describe_sweep_run, must_be_alike
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,37 @@ def run_sweep(
     """
     if wait_seconds and not address:
         raise UsageError("--wait-for-nodes: a local Ray has no nodes to come; give --address")
-    with only_driver(tracking.uri, spec.name), connected(address):
+    with only_driver(tracking.uri, spec.name):
+        settled = None if address or fresh else make_plan(spec, rows=rows)
+        if settled is not None and _nothing_left(settled, tracking):
+            return _carry_out_claimed(settled, tracking, base_folder, fresh, console)
+        return _run_on(address, spec, tracking, base_folder, rows, fresh, console, wait_seconds, unlike_software)
+
+
+def _nothing_left(plan: Plan, tracking: Tracking) -> bool:
+    """Whether every trial that the sweep file can mean, on whatever nodes, is measured: then no Ray need be started."""
+    experiment_id = tracking.experiment_id(plan.spec.name)
+    newest = tracking.newest_sweep_run(experiment_id) if experiment_id else None
+    if experiment_id is None or newest is None:
+        return False
+    done = measured_in(tracking.runs(experiment_id, newest))
+    inquiry = _inquiry(plan, describe_sweep_run(newest, plan, {}), done, tracking, experiment_id)
+    return not _left(plan, done, inquiry)
+
+
+def _run_on(
+    address: str | None,
+    spec: SweepSpec,
+    tracking: Tracking,
+    base_folder: Path,
+    rows: int | None,
+    fresh: bool,
+    console: Console,
+    wait_seconds: float,
+    unlike_software: bool,
+) -> SweepEnd:
+    """With a Ray, local or the cluster's."""
+    with connected(address):
         nodes = nodes_for(make_plan(spec, rows=rows), wait_seconds, console)
         plan = make_plan(spec, nodes, rows)
         if address and not unlike_software:
@@ -115,9 +145,10 @@ def _carry_out_claimed(plan: Plan, tracking: Tracking, base_folder: Path, fresh:
         for waiting in (spool_for(former_store_key(tracking.uri), name), spool):
             _write_what_waits(tracking, experiment_id, waiting, console)
         sweep_run, done = choose_sweep_run(plan, tracking, experiment_id, fresh, stack())
-        _go_by(done.values(), _claim(name, tracking))
         inquiry = _inquiry(plan, sweep_run, done, tracking, experiment_id)
-        trials = [trial for trial in plan.trials if trial.key not in done and _may_be_wanted(trial, inquiry)]
+        trials = _left(plan, done, inquiry)
+        if trials:
+            _go_by(done.values(), _claim(name, tracking))
         _announce(console, plan, sweep_run, len(done))
         ended = _run(trials, inquiry, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
         if inquiry is not None:
@@ -149,8 +180,10 @@ def _inquiry(
     return Inquiry(sweep_run.question, sweep_run, plan.trials, before, already)
 
 
-def _may_be_wanted(trial: Trial, inquiry: Inquiry | None) -> bool:
-    return inquiry is None or inquiry.wants(trial) is not False
+def _left(plan: Plan, done: Mapping[tuple[str, int], RunData], inquiry: Inquiry | None) -> list[Trial]:
+    """The trials that are not measured, and may be wanted."""
+    missing_ones = (trial for trial in plan.trials if trial.key not in done)
+    return [trial for trial in missing_ones if inquiry is None or inquiry.wants(trial) is not False]
 
 
 def _write_what_waits(tracking: Tracking, experiment_id: str, spool: Spool, console: Console) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from bridgetower_ray.report.comparisons import Grid, compare
 from bridgetower_ray.report.diagnosis import Verdict
 from bridgetower_ray.report.limits import held_back_by, worker_advice
-from bridgetower_ray.report.question_table import UNANSWERED, ratios_of
+from bridgetower_ray.report.question_table import why_ended, widest_of
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.tables import ceiling_text, figure, percent
 from bridgetower_ray.sweep.outcomes import Kind
@@ -64,11 +64,13 @@ def _answered(results: SweepResults) -> Iterator[str]:
     if question is None or results.rehearsal:
         return
     for name, found in results.courses.items():
-        widths = [one.ratio.half_width for one in ratios_of(results, name) if one.ratio]
-        widest = max((width for width in widths if width is not None), default=None)
+        widest = widest_of(results, name)
         reached = "" if widest is None else f", the widest within ±{widest:.1%}"
-        ended = f"ended by: {found.ended_by}" if found.ended_by else UNANSWERED
-        yield f"{name}: asked for {question.text}; {len(found.rounds)} rounds{reached}; {ended}."
+        ended = "" if found.ended_by is None else "ended by: "
+        yield (
+            f"{name}: asked for {question.text}; {len(found.rounds)} rounds{reached}; "
+            f"{ended}{why_ended(results, name)}."
+        )
 
 
 VERDICTS = {

@@ -6,10 +6,11 @@ from bridgetower_ray.report.comparisons import Comparison, compare
 from bridgetower_ray.report.efficiency import SECONDS_PER_HOUR
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.stats import repeats_for
-from bridgetower_ray.report.stopping import RULE, Course, pools
+from bridgetower_ray.report.stopping import RULE, Why, pools
 from bridgetower_ray.report.tables import Table
 
 UNANSWERED = "not answered yet"
+ROUNDING = 1e-9
 
 
 def question_table(results: SweepResults) -> Table | None:
@@ -17,14 +18,13 @@ def question_table(results: SweepResults) -> Table | None:
     if results.sweep_run.question is None:
         return None
     rows = tuple(
-        (f"{one.numerator.cell.setting} over {one.denominator.cell.setting}", _row(one, results.courses[name]))
+        (f"{one.numerator.cell.setting} over {one.denominator.cell.setting}", _row(one, results, name))
         for name in results.courses
         for one in ratios_of(results, name)
     )
     notes = [f"Asked for: {results.sweep_run.question.text}.", RULE, *_left(results), *_took(results)]
-    return Table(
-        "What was asked, and what it took", "ratio", ("95 % interval", "±", "rounds", "ended by"), rows, tuple(notes)
-    )
+    columns = ("95 % interval", "±", "rounds", "ended by")
+    return Table("What was asked, and what it took", "ratio", columns, rows, tuple(notes))
 
 
 def ratios_of(results: SweepResults, accelerator: str) -> list[Comparison]:
@@ -37,13 +37,35 @@ def ratios_of(results: SweepResults, accelerator: str) -> list[Comparison]:
         against = [max(cells, key=lambda one: one.throughput or 0.0)]
     else:
         against = [one for one in cells if one.cell.cell_id in pool.references]
-    return [compare(one, other, results) for other in against for one in cells if one is not other]
+    return [
+        compare(one, other, results)
+        for place, other in enumerate(against)
+        for one in cells
+        if one not in against[: place + 1]
+    ]
 
 
-def _row(one: Comparison, found: Course) -> tuple[str, ...]:
+def widest_of(results: SweepResults, accelerator: str) -> float | None:
+    """The widest half-width of those ratios, as a share; None without any."""
+    widths = [one.ratio.half_width for one in ratios_of(results, accelerator) if one.ratio]
+    return max((width for width in widths if width is not None), default=None)
+
+
+def why_ended(results: SweepResults, accelerator: str) -> str:
+    """Why an accelerator's rounds ended; the last ones may have reached what their looks had not foreseen."""
+    found, widest = results.courses[accelerator], widest_of(results, accelerator)
+    if found.ended_by is None:
+        return UNANSWERED
+    if found.ended_by is Why.MOST and results.sweep_run.question and widest is not None:
+        reached = widest <= results.sweep_run.question.precision * (1 + ROUNDING)
+        return f"{Why.PRECISE}, with {Why.MOST}" if reached else str(Why.MOST)
+    return str(found.ended_by)
+
+
+def _row(one: Comparison, results: SweepResults, accelerator: str) -> tuple[str, ...]:
     width = one.ratio.half_width if one.ratio else None
-    given_up = found.given_up.get(one.numerator.cell.cell_id)
-    why = given_up or str(found.ended_by or UNANSWERED)
+    given_up = results.courses[accelerator].given_up.get(one.numerator.cell.cell_id)
+    why = given_up or why_ended(results, accelerator)
     return (one.text, "" if width is None else f"{width:.1%}", str(len(one.numerator.throughputs)), why)
 
 
@@ -61,28 +83,25 @@ def _took(results: SweepResults) -> Iterator[str]:
     for name, found in results.courses.items():
         cells = [one for one in results.to_measure if one.cell.axes["accelerator"] == name]
         hours = sum(map(_device_hours, cells))
-        said = f"{name}: {len(found.rounds)} rounds, {found.ended_by or UNANSWERED}; {hours:,.3g} accelerator hours"
+        said = f"{name}: {len(found.rounds)} rounds, {why_ended(results, name)}; {hours:,.3g} accelerator hours"
         repeats = _fixed_repeats(results, name)
         trials = sum(len(one.records) for one in cells)
         if repeats is not None and trials:
             fixed = hours / trials * repeats * len(cells)
-            said += (
-                f". The same count for every cell, compared by Welch's t: about {repeats} repeats, {fixed:,.3g} hours"
-            )
+            said += f". A fixed count, compared by Welch's t: about {repeats} repeats of each cell, {fixed:,.3g} hours"
         yield f"{said}."
 
 
 def _device_hours(one: CellResult) -> float:
-    return (
-        (one.cell.devices or 1)
-        * sum(record.figures.get("trial_seconds", 0.0) for record in one.records)
-        / SECONDS_PER_HOUR
-    )
+    seconds = sum(record.figures.get("trial_seconds", 0.0) for record in one.records)
+    return (one.cell.devices or 1) * seconds / SECONDS_PER_HOUR
 
 
 def _fixed_repeats(results: SweepResults, name: str) -> int | None:
     """Repeats of each cell after which Welch's t makes the widest ratio as narrow as it is; None if none would."""
-    found = [one for one in ratios_of(results, name) if one.ratio and one.ratio.half_width]
-    widest = max((one.ratio.half_width or 0.0 for one in found if one.ratio), default=0.0)
-    counts = [repeats_for(one.numerator.throughputs, one.denominator.throughputs, widest) for one in found]
+    widest = widest_of(results, name)
+    if not widest:
+        return None
+    pairs = [(one.numerator.throughputs, one.denominator.throughputs) for one in ratios_of(results, name) if one.ratio]
+    counts = [repeats_for(*pair, widest) for pair in pairs]
     return max((count for count in counts if count), default=None) if None not in counts else None

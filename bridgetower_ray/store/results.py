@@ -41,11 +41,12 @@ def _done(tracking: Tracking, experiment_id: str, sweep_run: SweepRun, plan: Pla
     if described is not None:
         _refuse_other_stack(sweep_run.id, described.stack, sweep_run.stack)
     wanted = {trial.key for trial in plan.trials}
-    measured = _measured(tracking.runs(experiment_id, sweep_run.id))
+    measured = measured_in(tracking.runs(experiment_id, sweep_run.id))
     return {key: run for key, run in measured.items() if key in wanted}
 
 
-def _measured(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
+def measured_in(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
+    """The measured trials among some runs, by their keys."""
     return {
         (run.tags["cell_id"], int(run.tags["repeat"])): run
         for run in runs
@@ -98,7 +99,7 @@ def earlier_trials(tracking: Tracking, name: str) -> Earlier:
     newest = tracking.newest_sweep_run(experiment_id) if experiment_id else None
     if experiment_id is None or newest is None:
         return Earlier()
-    measured = _measured(tracking.runs(experiment_id, newest))
+    measured = measured_in(tracking.runs(experiment_id, newest))
     seconds = {
         cell: run.metrics["trial_seconds"] for (cell, _), run in measured.items() if "trial_seconds" in run.metrics
     }

@@ -22,10 +22,10 @@ from bridgetower_ray.training.samples import Samples
 from bridgetower_ray.training.trainer import trainer_for
 
 STRETCHES = 3
-COMPUTE_SECONDS = 2.5
+COMPUTE_SECONDS, LOADER_SECONDS = 2.5, 3.5  # at most, of a stretch
+LEAST_SECONDS = 1.0
 COMPUTE_WARMUP_STEPS = 3
 FEWEST_STEPS = 5
-LOADER_SECONDS = 3.5
 WATCHED = ("foreign_cpu_cores", "stolen_cpu_cores", "throttled_periods_fraction")
 FAST_DDP = "_all_reduce_"  # what optimum-habana's fast_ddp keeps in the model: graphs over the gradients of that moment
 NO_CEILING = (RuntimeError, ValueError, OSError, MemoryError)  # what costs the ceiling, and not the measurement
@@ -99,11 +99,14 @@ class Ceilings:
         """
         if self._watch is not None:
             self._watch.begins()
+        share = max(
+            LEAST_SECONDS, window.seconds / (2 * STRETCHES)
+        )  # all stretches together take about a window's time
         for _ in range(STRETCHES):
             if len(self._rates["loader"]) < STRETCHES:
-                self._stretch("loader", self._loader_rate)
+                self._stretch("loader", lambda: self._loader_rate(min(LOADER_SECONDS, share)))
                 yield self._figures(throughput)
-            self._stretch("compute", lambda: self._compute_rate(window))
+            self._stretch("compute", lambda: self._compute_rate(window, min(COMPUTE_SECONDS, share)))
             yield self._figures(throughput)
         use = self._watch.figures() if self._watch is not None else {}
         yield {f"ceilings_{name}": value for name, value in use.items() if name in WATCHED}
@@ -128,11 +131,12 @@ class Ceilings:
             found["data_wait_fraction"] = max(0.0, 1 - throughput / found["compute_ceiling_samples_per_second"])
         return found
 
-    def _loader_rate(self) -> float:
+    def _loader_rate(self, seconds: float = LOADER_SECONDS) -> float:
         def rate() -> float:
             self._settle()
             loader = independent(self._trainer.get_train_dataloader())
-            found = loader_rate(loader, self._cell.prefetched_batches + 1, self._backend.synchronize)
+            ahead = self._cell.prefetched_batches + 1
+            found = loader_rate(loader, ahead, self._backend.synchronize, seconds=seconds)
             if hasattr(loader, "end"):
                 loader.end()  # accelerate holds on to a loader that was left before its end
             return found
@@ -142,8 +146,8 @@ class Ceilings:
         finally:
             self._trainer.accelerator.free_memory()
 
-    def _compute_rate(self, window: Window) -> float:
-        alone = compute_window(self._trainer, self._backend, self._cell, self._data, window, self._settle)
+    def _compute_rate(self, window: Window, seconds: float) -> float:
+        alone = compute_window(self._trainer, self._backend, self._cell, self._data, window, self._settle, seconds)
         return of_all_ranks(lambda: sum(step.samples for step in alone.steps) / alone.seconds)
 
 
@@ -154,19 +158,21 @@ def compute_window(
     data: Samples,
     window: Window,
     settle: Callable[[], None],
+    seconds: float = COMPUTE_SECONDS,
 ) -> Window:
     """The Trainer's loop on one resident batch, metered as the real one was.
 
     Args:
         trainer: the one that has trained; its model is trained on.
         window: the real window, which says how long a step takes at most.
+        seconds: how long it is to take at most.
 
     Returns:
         A window whose samples a second are the compute ceiling of this rank.
     """
     batch_size = cell.training.per_device_train_batch_size
     batch = _on_device(data.batch([row % len(data) for row in range(batch_size)]), trainer.args.device)
-    steps = COMPUTE_WARMUP_STEPS + _steps_for(COMPUTE_SECONDS, window)
+    steps = COMPUTE_WARMUP_STEPS + _steps_for(seconds, window)
     model, scratch = trainer.model, Path(trainer.args.output_dir)
     let_go(trainer)
     meter = Meter(COMPUTE_WARMUP_STEPS, steps, settle)

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from bridgetower_ray.cluster.connection import simulated
+from bridgetower_ray.cluster.inquiry import Inquiry
 from bridgetower_ray.cluster.progress import PlainView
 from bridgetower_ray.cluster.tune_run import run_trials
 from bridgetower_ray.store.location import default_uri
@@ -19,7 +20,9 @@ from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.plan import Plan, make_plan
 from bridgetower_ray.sweep.rehearsal import simulated_nodes
 from bridgetower_ray.sweep.spec import load_spec
+from bridgetower_ray.sweep.sweep_run import describe_sweep_run
 
+MOST_ROUNDS = 12
 STAND_IN = ("-m", "tests.bench.stand_in")
 SWEEP = """\
 name: scheduling
@@ -59,6 +62,11 @@ def main() -> None:
     print(f"ratio {one.wall / one.ideal:.3f} (aim 1.10)")
     print(f"of it {one.start:.1f} s until the first trial began, {one.preparing:.1f} s to prepare a node")
     print(f"fixed cost of a trial beyond its worker, after a node's first: {one.fixed:.2f} s (aim 0.5 s)")
+    asking = run_stand_ins(
+        accelerators=4, lengths=5, repeats=MOST_ROUNDS, milliseconds=range(2000, 6000, 800), precision="3%"
+    )
+    print(f"4 accelerators x 5 cells that ask for 3 %: {asking.trials} trials, makespan {asking.wall:.1f} s, ", end="")
+    print(f"ideal {asking.ideal:.1f} s, ratio {asking.wall / asking.ideal:.3f} (aim 1.15)", flush=True)
     for repeats in (25, 100, 500):
         many = run_stand_ins(accelerators=4, lengths=5, repeats=repeats, milliseconds=[100] * 5, nodes_each=2)
         mib, each = many.driver_bytes / 2**20, (many.wall - many.start) / many.trials
@@ -69,20 +77,31 @@ def main() -> None:
 
 
 def run_stand_ins(
-    accelerators: int, lengths: int, repeats: int, milliseconds: Sequence[int], nodes_each: int = 1
+    accelerators: int,
+    lengths: int,
+    repeats: int,
+    milliseconds: Sequence[int],
+    nodes_each: int = 1,
+    precision: str | None = None,
 ) -> Cost:
-    """Run one stand-in for each accelerator, length and repeat, on nodes of their own."""
+    """Run one stand-in for each accelerator, length and repeat, on nodes of their own.
+
+    Args:
+        precision: asked for in place of that many repeats, which then are the most.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        plan = _plan(folder, accelerators, lengths, repeats)
+        plan = _plan(folder, accelerators, lengths, repeats, precision)
         trials = [_lasting(trial, milliseconds[index % lengths]) for index, trial in _numbered(plan)]
         tracking = Tracking(default_uri(folder))
         experiment = tracking.create_experiment(plan.spec.name)
         view = PlainView(lambda _: None)
-        recorder = Recorder(trials, "bench", tracking, experiment, Spool(folder / "spool"), view)
+        asked = describe_sweep_run("bench", plan, {})
+        inquiry = Inquiry(asked.question, asked, trials, {}) if asked.question else None
+        recorder = Recorder(trials, "bench", tracking, experiment, Spool(folder / "spool"), view, inquiry)
         with simulated([node for node in simulated_nodes(plan) for _ in range(nodes_each)]):
             started, started_at = time.monotonic(), time.time()
-            run_trials(trials, folder, recorder, plan.spec.scheduling, {"worker": STAND_IN})
+            run_trials(trials, folder, recorder, plan.spec.scheduling, {"worker": STAND_IN}, inquiry)
             wall = time.monotonic() - started
         runs = tracking.runs(experiment, "bench")
     pools = [[run for run in runs if run.params["accelerator"] == name] for name in plan.spec.accelerator_names]
@@ -91,14 +110,14 @@ def run_stand_ins(
     first = [pool[0] for pool in pools]
     start = min(run.start_ms for run in first) / 1000 - started_at
     preparing = max(run.metrics["trial_seconds"] - run.metrics["stand_in_seconds"] for run in first)
-    return Cost(wall, ideal, start, preparing, fixed, len(trials), psutil.Process().memory_info().rss)
+    return Cost(wall, ideal, start, preparing, fixed, len(runs), psutil.Process().memory_info().rss)
 
 
-def _plan(folder: Path, accelerators: int, lengths: int, repeats: int) -> Plan:
+def _plan(folder: Path, accelerators: int, lengths: int, repeats: int, precision: str | None) -> Plan:
     names = [f"stand-in-{number}" for number in range(accelerators)]
     text = SWEEP.format(
         milliseconds=1000,
-        repeats=repeats,
+        repeats=repeats if precision is None else f"{{max: {repeats}}}, precision: {precision}",
         names=", ".join(names),
         lengths=list(range(8, 8 + lengths)),
         accelerators="\n".join(f"  {name}: {{like: cpu}}" for name in names),
