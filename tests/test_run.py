@@ -53,11 +53,25 @@ def test_every_trial_is_one_flat_run_with_its_outcome(
         assert sum(row["outcome"] == "measured" for row in csv.DictReader(file)) == 4
 
 
-def test_running_again_measures_nothing_twice(mini_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+NO_RAY = """
+import sys
+
+def refuse(event, arguments):
+    if event == "subprocess.Popen" and "gcs_server" in str(arguments):
+        raise RuntimeError("a Ray is being started")
+
+sys.addaudithook(refuse)
+"""
+
+
+def test_running_again_measures_nothing_twice_and_starts_no_ray(
+    mini_run: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     folder, _ = mini_run
+    (tmp_path / "sitecustomize.py").write_text(NO_RAY)
     before = [record.run_id for record in results(folder).records]
-    done = command("run", "sweep.yaml", cwd=folder)
-    assert done.returncode == 0
+    done = command("run", "sweep.yaml", cwd=folder, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
     assert "4 trials, 4 measured before are kept" in done.stdout
     assert [record.run_id for record in results(folder).records] == before
 

@@ -41,35 +41,50 @@ class Inquiry:
     trials: Sequence[Trial]
     before: Mapping[tuple[str, int], Ended]
     already: Spent = field(default_factory=Spent)
-    _ended: dict[tuple[str, int], Ended] = field(default_factory=dict)
-    _courses: dict[str, Course] = field(default_factory=dict)
-    _over_budget: dict[str, int] = field(default_factory=dict)
+    _ended: dict[tuple[str, int], Ended] = field(init=False)
+    _courses: dict[str, Course] = field(init=False)
+    _over_budget: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._pools = pools(self.sweep_run)
-        self._ended |= self.before
+        self._ended = dict(self.before)
+        self._courses = {name: self._course(name) for name in self._pools}
         for name in self._pools:
-            self._decide(name)
+            self._hold_to_budget(name, self._rounds_begun(name))
 
     def heard(self, trial: Trial, ended: Ended) -> Outlook:
         """A trial has ended; returns what is now expected."""
         self._ended[trial.key] = ended
         name = trial.cell.accelerator.name
         if self._courses[name].may_go_on(self._ended):
-            self._decide(name)
+            opened = len(self._courses[name].rounds)
+            self._courses[name] = self._course(name)
+            self._hold_to_budget(name, opened)
         return self.outlook
 
     def wants(self, trial: Trial) -> bool | None:
         """Whether a trial is to be run; None while trials that are under way have to end to know."""
         return self._courses[trial.cell.accelerator.name].wants(trial.cell.cell_id, trial.repeat)
 
-    def _decide(self, name: str) -> None:
-        """Look at an accelerator's rounds; a round that the budget does not hold is not begun."""
-        before = len(self._courses[name].rounds) if name in self._courses else 0
-        self._courses[name] = found = course(self.question, self._pools[name], self._ended, self._over_budget.get(name))
-        if len(found.rounds) > max(before, self.question.least) and not self._affordable:
-            self._over_budget[name] = len(found.rounds) - 1
-            self._courses[name] = course(self.question, self._pools[name], self._ended, self._over_budget[name])
+    def _course(self, name: str) -> Course:
+        return course(self.question, self._pools[name], self._ended, self._over_budget.get(name))
+
+    def _rounds_begun(self, name: str) -> int:
+        """The last round of which a trial has ended."""
+        return max((repeat for cell, repeat in self._ended if cell in self._pools[name].cells), default=0)
+
+    def _hold_to_budget(self, name: str, opened: int) -> None:
+        """Begin no round that the budget does not hold; those that were opened before are run to their end."""
+        decided = len(self._courses[name].rounds)
+        for most in range(max(opened, self.question.least), decided):
+            self._over_budget[name] = most + 1
+            self._courses[name] = self._course(name)
+            if not self._affordable:
+                self._over_budget[name] = most
+                self._courses[name] = self._course(name)
+                return
+        self._over_budget.pop(name, None)
+        self._courses[name] = self._course(name)
 
     @property
     def _affordable(self) -> bool:

@@ -33,10 +33,9 @@ def findings(results: SweepResults) -> list[str]:
 
 
 def _fastest(results: SweepResults) -> Iterator[str]:
-    measured = [one for one in results.measured if one.throughput is not None]
-    if not measured:
+    fastest = _fastest_cell(results)
+    if fastest is None:
         return
-    fastest = max(measured, key=lambda one: one.throughput or 0)
     sentence = f"Fastest: {fastest.cell.setting} with {figure(fastest.throughput or 0)} samples/s"
     baseline = results.baseline
     if baseline is None or baseline is fastest or not baseline.measured:
@@ -46,9 +45,16 @@ def _fastest(results: SweepResults) -> Iterator[str]:
     yield (f"{sentence}, {over.text} over the baseline {baseline.cell.setting}." if over.ratio else f"{sentence}.")
 
 
+def _fastest_cell(results: SweepResults) -> CellResult | None:
+    """Of those that were not given up: these had fewer rounds, which may have been the better ones."""
+    given_up = {cell for found in results.courses.values() for cell in found.given_up}
+    left = [one for one in results.measured if one.cell.cell_id not in given_up]
+    return max(left, key=lambda one: one.throughput or 0.0, default=None)
+
+
 def _over_other_accelerators(results: SweepResults) -> Iterator[str]:
     """The fastest cell over every other accelerator's like setting."""
-    fastest = max(results.measured, key=lambda one: one.throughput or 0, default=None)
+    fastest = _fastest_cell(results)
     if fastest is None:
         return
     grid, name = Grid(results), str(fastest.cell.axes["accelerator"])

@@ -34,7 +34,8 @@ def ratios_of(results: SweepResults, accelerator: str) -> list[Comparison]:
     pool = pools(results.sweep_run)[accelerator]
     cells = [one for one in results.to_measure if one.cell.cell_id in pool.cells]
     if results.sweep_run.question.goal == "fastest":
-        against = [max(cells, key=lambda one: one.throughput or 0.0)]
+        left = [one for one in cells if one.cell.cell_id not in results.courses[accelerator].given_up]
+        against = [max(left or cells, key=lambda one: one.throughput or 0.0)]
     else:
         against = [one for one in cells if one.cell.cell_id in pool.references]
     return [

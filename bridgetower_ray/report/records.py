@@ -16,6 +16,11 @@ from bridgetower_ray.sweep.sweep_run import CellRecord, SweepRun
 HEADLINE = "train_samples_per_second"  # logged first: MLflow's compare page opens on the first metric
 
 
+def usable(throughput: float | None) -> float | None:
+    """A throughput, if it is one: positive and finite."""
+    return throughput if throughput is not None and 0 < throughput < 1e300 else None
+
+
 def phase_figure(phase: str) -> str:
     """The name under which a trial's seconds in a phase are kept."""
     return f"phase/{phase}_seconds"
@@ -207,8 +212,9 @@ class SweepResults:
 
     @property
     def complete(self) -> bool:
-        """Whether every cell came to what it was run for."""
-        return all(one.measured or (self.rehearsal and one.rehearsed) for one in self.to_measure)
+        """Whether every cell came to what it was run for, and what the sweep asks, if it does, is answered."""
+        answered = all(one.ended_by for one in self.courses.values())
+        return answered and all(one.measured or (self.rehearsal and one.rehearsed) for one in self.to_measure)
 
     @cached_property
     def rounds(self) -> Mapping[str, Rounds]:

@@ -182,7 +182,8 @@ def _stopped(question: Question, look: Look, under_way: frozenset[str]) -> tuple
 def _look(question: Question, pool: Pool, cells: frozenset[str], ended: Trials, after: int) -> Look:
     """At the rounds up to one, of the cells that are still in them; a later one may have trials that have ended too."""
     found = _Measured({key: one for key, one in ended.items() if key[0] in pool.cells and key[1] <= after})
-    given_up = {cell: f"not measured in {after} rounds" for cell in cells if not found.values(cell)}
+    rounds = "the first round" if after == 1 else f"{after} rounds"
+    given_up = {cell: f"not measured in {rounds}" for cell in cells if not found.values(cell)}
     left = [cell for cell in pool.cells if cell in cells and cell not in given_up]
     if question.goal == "table":
         return Look(after, found.widest(left, pool.references, pool.across), given_up)

@@ -9,7 +9,7 @@ from bridgetower_ray.report.diagnosis import above_ceiling, takes_turns, verdict
 from bridgetower_ray.report.efficiency import efficiency_figures
 from bridgetower_ray.report.flags import flags_of
 from bridgetower_ray.report.ranks import rank_figures
-from bridgetower_ray.report.records import HEADLINE
+from bridgetower_ray.report.records import HEADLINE, usable
 from bridgetower_ray.report.steadiness import pace_of
 from bridgetower_ray.report.stopping import Ended
 from bridgetower_ray.store.redaction import redact
@@ -158,7 +158,7 @@ class Recorder:
         self._progress.measured += outcome.kind in (Kind.MEASURED, Kind.REHEARSED)
         figure = (attempt.measured or {}).get(HEADLINE) if outcome.kind is Kind.MEASURED else None
         if self._asking is not None and outcome.kind is not Kind.INTERRUPTED:
-            ended = Ended(figure, (attempt.environment or {}).get("host"), record.seconds)
+            ended = Ended(usable(figure), (attempt.environment or {}).get("host"), record.seconds)
             self._progress.expect(self._asking.heard(record.trial, ended))
         self._view.trial_ended(self._progress, attempt.progress, outcome, figure)
 

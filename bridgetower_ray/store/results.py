@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.report.plan_price import Earlier
-from bridgetower_ray.report.records import HEADLINE, SweepResults, gather
+from bridgetower_ray.report.records import HEADLINE, SweepResults, gather, usable
 from bridgetower_ray.report.regressions import Arm, arms_of, read_arms
 from bridgetower_ray.report.results_table import to_table
 from bridgetower_ray.report.stopping import Ended
@@ -56,7 +56,7 @@ def measured_in(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
 
 def ended_of(run: RunData) -> Ended:
     """A measured trial as the rounds see it."""
-    return Ended(run.metrics.get(HEADLINE), run.params.get("env.host"), run.metrics.get("trial_seconds", 0.0))
+    return Ended(usable(run.metrics.get(HEADLINE)), run.params.get("env.host"), run.metrics.get("trial_seconds", 0.0))
 
 
 def _refuse_other_stack(sweep_run: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:

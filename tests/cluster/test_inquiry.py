@@ -96,6 +96,28 @@ def _unlimited(plan: Plan) -> Inquiry:
     return inquiry
 
 
+def test_a_budget_buys_no_more_by_being_run_again(spec_of: SpecOf) -> None:
+    plan = make_plan(spec_of(ASKING.replace("3%", "0.1%")))
+    whole = asked(plan, accelerator_hours=4.0)
+    kept = {trial.key: Ended(100.0 + index, "one", 360.0) for index, trial in enumerate(carry_out(whole))}
+    again = Inquiry(whole.question, whole.sweep_run, plan.trials, kept)
+    assert carry_out(again) == []
+    assert {name: one.rounds for name, one in again.decisions.items()} == {
+        name: one.rounds for name, one in whole.decisions.items()
+    }
+
+
+def test_a_budget_holds_where_a_straggler_lets_two_rounds_be_decided_at_once(spec_of: SpecOf) -> None:
+    """A round takes 0.3 device hours: of 0.7 there are two."""
+    plan = make_plan(spec_of(ASKING.replace("3%", "0.1%").replace(", two]", "]")))
+    inquiry = asked(plan, accelerator_hours=0.7)
+    late, *others = (trial for trial in inquiry.trials if trial.repeat <= 2)
+    for trial in (*others, late):
+        inquiry.heard(trial, Ended(100.0 + trial.repeat, "one", 360.0))
+    assert not any(inquiry.wants(trial) for trial in inquiry.trials if trial.repeat > 2)
+    assert inquiry.decisions["one"].why == Why.BUDGET
+
+
 def test_what_earlier_attempts_took_counts_against_the_budget(spec_of: SpecOf) -> None:
     plan = make_plan(spec_of(ASKING.replace("3%", "0.1%")))
     sweep_run = describe_sweep_run("20261201-000000-0000", plan, {})

@@ -21,6 +21,7 @@ from tests.records import FakeRun, run_of, sweep_run_of
 SpecOf = Callable[[str], SweepSpec]
 ASKING = MINI.replace("repeats: 2", "precision: 5%, repeats: {max: 6}").replace("[0, 1]", "[0, 1, 2]")
 POOL = Pool(("a", "b", "c"), ("a",), across=False)
+SETTINGS = {"a": "cpu · workers=0", "b": "cpu · workers=1", "c": "cpu · workers=2"}
 QUESTION = Question(precision=0.05, most=6)
 # One per cent apart from round to round: narrow enough at the first look that has an interval.
 QUIET = {"a": [100, 101, 100, 101, 100, 101], "b": [120, 119, 120, 121, 120, 119], "c": [90, 90.5, 91, 90, 90.5, 91]}
@@ -74,7 +75,7 @@ def test_the_least_number_of_rounds_is_run_whatever_a_look_shows() -> None:
 def test_a_cell_that_fails_leaves_and_the_others_go_on() -> None:
     values: dict[str, list[float | None]] = {**QUIET, "c": [None] * 6}
     found = course(QUESTION, POOL, ended(values, 3))
-    assert found.given_up == {"c": "not measured in 1 rounds"}
+    assert found.given_up == {"c": "not measured in the first round"}
     assert [found.wants("c", repeat) for repeat in (2, 3)] == [True, False]
     assert found.why is Why.PRECISE
 
@@ -133,9 +134,8 @@ def test_stopping_keeps_the_word_of_the_intervals(cells: int, noise: Noise, goal
 def results_after(spec: SweepSpec, values: Mapping[str, Sequence[float | None]]) -> SweepResults:
     """Cells `a`, `b` and `c` are those with 0, 1 and 2 workers."""
     sweep_run = sweep_run_of(spec)
-    settings = {"a": "cpu · workers=0", "b": "cpu · workers=1", "c": "cpu · workers=2"}
     runs: list[FakeRun] = [
-        run_of(sweep_run, settings[cell], repeat, value, trial_seconds=36.0)
+        run_of(sweep_run, SETTINGS[cell], repeat, value, trial_seconds=36.0)
         for cell, series in values.items()
         for repeat, value in enumerate(series, start=1)
     ]
@@ -176,6 +176,7 @@ def test_the_report_says_that_a_question_is_not_answered_yet(spec_of: SpecOf) ->
     table = question_table(results_after(spec_of(ASKING), {cell: series[:1] for cell, series in QUIET.items()}))
     assert table is not None
     assert {row[1][3] for row in table.rows} == {"not answered yet"}
+    assert not results_after(spec_of(ASKING), {cell: series[:2] for cell, series in LOUD.items()}).complete
 
 
 def test_the_report_names_the_cells_that_left_and_why(spec_of: SpecOf) -> None:
@@ -184,6 +185,26 @@ def test_the_report_names_the_cells_that_left_and_why(spec_of: SpecOf) -> None:
     assert table is not None
     assert any(note.startswith("cpu · workers=0 left after round 3: not the fastest") for note in table.notes)
     assert table.rows[0][0] == "cpu · workers=0 over cpu · workers=1"
+
+
+def test_a_cell_that_left_is_not_called_the_fastest(spec_of: SpecOf) -> None:
+    """The rounds become slower: a cell that was in the first ones alone has the best mean."""
+    asking = "precision: 0.1%, repeats: {max: 9}, goal: fastest"
+    pace = [0.95**when * (1 + 0.004 * (when % 3)) for when in range(9)]
+    first = {"a": 100, "b": 97, "c": 50}
+    values = {cell: [base * one for one in pace] for cell, base in first.items()}
+    given_up = results_after(spec_of(ASKING.replace("precision: 5%, repeats: {max: 6}", asking)), values).courses["cpu"]
+    lengths = {cell: given_up.asked(one) for cell, one in zip("abc", cell_ids(spec_of), strict=True)}
+    found = results_after(
+        spec_of(ASKING.replace("precision: 5%, repeats: {max: 6}", asking)),
+        {cell: series[: lengths[cell]] for cell, series in values.items()},
+    )
+    assert found.courses["cpu"].given_up
+    assert to_markdown(document_of(found)).count("Fastest: cpu · workers=0 ") == 1
+
+
+def cell_ids(spec_of: SpecOf) -> list[str]:
+    return [cell.cell_id for cell in sweep_run_of(spec_of(ASKING)).cells if cell.setting in SETTINGS.values()]
 
 
 def test_a_recorded_budget_ends_the_rounds_of_the_report_too(spec_of: SpecOf) -> None:
