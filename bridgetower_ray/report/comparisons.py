@@ -37,7 +37,8 @@ DEVICES = ("env.device_names", "env.device_power_limit_watts", "env.device_mig")
 class Comparison:
     """One cell against another: a ratio, or why there is none, and what differs in the stack under them.
 
-    `within` is how the ratio was made where it was within rounds; elsewhere it is by Welch's t.
+    `within` is how the ratio was made where it was within rounds; elsewhere it is by Welch's t. `floor` is the least
+    half-width of its interval, as a share.
     """
 
     numerator: CellResult
@@ -47,6 +48,7 @@ class Comparison:
     stack_differences: tuple[str, ...]
     like_setting: str = ""
     within: WithinRounds | None = None
+    floor: float = 0.0
 
     @property
     def text(self) -> str:
@@ -59,6 +61,8 @@ class Comparison:
     def repeats_needed(self) -> int | None:
         """Repeats an arm that would tell the two apart; None if they are, or if no sensible number would."""
         if self.ratio is None or self.ratio.separated is not False:
+            return None
+        if abs(self.ratio.value - 1) <= self.floor * self.ratio.value:
             return None
         if self.within is not None:
             return rounds_needed(self.within, len(self.numerator.throughputs))
@@ -80,9 +84,9 @@ def compare(numerator: CellResult, denominator: CellResult, results: SweepResult
         return Comparison(numerator, denominator, None, why_not, differences)
     within = _within_rounds(numerator, denominator, results)
     ratio = within.ratio if within else ratio_of_means(numerator.throughputs, denominator.throughputs)
-    if results is not None and results.sweep_run.question is not None:
-        ratio = ratio.at_least(results.sweep_run.question.precision)
-    return Comparison(numerator, denominator, ratio, "", differences, within=within)
+    question = results.sweep_run.question if results is not None else None
+    floor = question.precision if question is not None else 0.0
+    return Comparison(numerator, denominator, ratio.at_least(floor), "", differences, within=within, floor=floor)
 
 
 def _within_rounds(numerator: CellResult, denominator: CellResult, results: SweepResults | None) -> WithinRounds | None:

@@ -1,12 +1,12 @@
 """When an accelerator's rounds have answered what a sweep asks, by what they measured and nothing else.
 
-After each round is looked at how wide the intervals are. The next round is under way by then, for no node waits for a
-look; it is the last one if by the spread seen so far it makes the widest interval as narrow as was asked for. That
-favours looks that are narrow by luck. Therefore no ratio of such a sweep is reported with an interval narrower than was
-asked for: with observations beyond the stop, a fixed width covers whatever the spread is (Y. S. Chow and H. Robbins,
-"On the asymptotic theory of fixed-width sequential confidence intervals for the mean", Annals of Mathematical
-Statistics 36, 1965; G. Simons, "On the cost of not knowing the variance when making a fixed-width confidence interval
-for the mean", the same 39, 1968). `python -m tests.bench stopping` simulates it.
+After each round is looked at how wide the intervals are. The next round is under way by then, so that few nodes wait
+for a look; it is the last one if by the spread seen so far it makes the widest interval as narrow as asked for. That
+favours looks that are narrow by luck. Therefore no ratio of throughputs in the report has an interval narrower than
+what was asked for: with observations beyond the stop, a fixed width covers whatever the spread is (Y. S. Chow and
+H. Robbins, "On the asymptotic theory of fixed-width sequential confidence intervals for the mean", Annals of
+Mathematical Statistics 36, 1965; G. Simons, "On the cost of not knowing the variance when making a fixed-width
+confidence interval for the mean", the same 39, 1968). `python -m tests.bench stopping` simulates it.
 """
 
 import math
@@ -23,7 +23,7 @@ from bridgetower_ray.sweep.sweep_run import SweepRun
 LAG = 2  # the look at a round decides upon the round after the next
 RULE = (
     "A look after each round; the round then under way is the last if it makes the widest interval narrow enough. "
-    "No interval is given as narrower than the precision asked for, which makes up for the looks."
+    "No ratio of throughputs is given an interval narrower than the precision asked for, which makes up for the looks."
 )
 
 
