@@ -10,13 +10,14 @@ from rich.text import Text
 
 from bridgetower_ray.cluster.claim import claimed, first_to_have
 from bridgetower_ray.cluster.connection import connected, simulated
-from bridgetower_ray.cluster.inquiry import Inquiry, Spent
+from bridgetower_ray.cluster.inquiry import Inquiry
 from bridgetower_ray.cluster.nodes import nodes_for
 from bridgetower_ray.cluster.progress import view_for
 from bridgetower_ray.cluster.survey import look_at_nodes
 from bridgetower_ray.doctor.judgement import unlike_majors
 from bridgetower_ray.doctor.software import TRAINING_PACKAGES, source_hash, stack
 from bridgetower_ray.errors import UsageError
+from bridgetower_ray.report.efficiency import Spent
 from bridgetower_ray.store.lease import leased
 from bridgetower_ray.store.location import former_store_key, only_driver, store_key
 from bridgetower_ray.store.publishing import publish
@@ -83,7 +84,12 @@ def run_sweep(
         settled = None if address or fresh else make_plan(spec, rows=rows)
         if settled is not None and _nothing_left(settled, tracking):
             return _carry_out_claimed(settled, tracking, base_folder, fresh, console)
-        return _run_on(address, spec, tracking, base_folder, rows, fresh, console, wait_seconds, unlike_software)
+        with connected(address):
+            nodes = nodes_for(make_plan(spec, rows=rows), wait_seconds, console)
+            plan = make_plan(spec, nodes, rows)
+            if address and not unlike_software:
+                _check_software(plan, nodes)
+            return _carry_out(plan, tracking, base_folder, fresh, console)
 
 
 def _nothing_left(plan: Plan, tracking: Tracking) -> bool:
@@ -95,26 +101,6 @@ def _nothing_left(plan: Plan, tracking: Tracking) -> bool:
     done = measured_in(tracking.runs(experiment_id, newest))
     inquiry = _inquiry(plan, describe_sweep_run(newest, plan, {}), done, tracking, experiment_id)
     return not _left(plan, done, inquiry)
-
-
-def _run_on(
-    address: str | None,
-    spec: SweepSpec,
-    tracking: Tracking,
-    base_folder: Path,
-    rows: int | None,
-    fresh: bool,
-    console: Console,
-    wait_seconds: float,
-    unlike_software: bool,
-) -> SweepEnd:
-    """With a Ray, local or the cluster's."""
-    with connected(address):
-        nodes = nodes_for(make_plan(spec, rows=rows), wait_seconds, console)
-        plan = make_plan(spec, nodes, rows)
-        if address and not unlike_software:
-            _check_software(plan, nodes)
-        return _carry_out(plan, tracking, base_folder, fresh, console)
 
 
 def _check_software(plan: Plan, nodes: Inventory) -> None:
@@ -152,7 +138,7 @@ def _carry_out_claimed(plan: Plan, tracking: Tracking, base_folder: Path, fresh:
         _announce(console, plan, sweep_run, len(done))
         ended = _run(trials, inquiry, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
         if inquiry is not None:
-            with contextlib.suppress(StoreUnavailable):  # a report makes them anew from the results
+            with contextlib.suppress(StoreUnavailable):  # all but a budget's the report makes anew
                 tracking.describe(experiment_id, sweep_run.model_copy(update={"decisions": inquiry.decisions}))
         waits = _write_what_waits(tracking, experiment_id, spool, console)
         return SweepEnd(sweep_run, ended, inquiry.outlook.trials if inquiry else len(trials), waits)
@@ -168,7 +154,6 @@ def _inquiry(
     """Where the sweep asks a question, what is known of it already."""
     if sweep_run.question is None:
         return None
-    before = {key: ended_of(run) for key, run in done.items()}
     already = Spent()
     if sweep_run.question.has_budget:
         by_key = {trial.key: trial for trial in plan.trials}
@@ -177,7 +162,7 @@ def _inquiry(
             trial = by_key.get((run.tags.get("cell_id", ""), int(run.tags.get("repeat", 0))))
             if trial is not None and run.run_id not in kept:
                 already.add(trial, run.metrics.get("trial_seconds", 0.0))
-    return Inquiry(sweep_run.question, sweep_run, plan.trials, before, already)
+    return Inquiry(sweep_run.question, sweep_run, plan.trials, ended_of(done), already)
 
 
 def _left(plan: Plan, done: Mapping[tuple[str, int], RunData], inquiry: Inquiry | None) -> list[Trial]:

@@ -4,26 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bridgetower_ray.report.efficiency import SECONDS_PER_HOUR
+from bridgetower_ray.report.efficiency import Spent
 from bridgetower_ray.report.stopping import Course, Ended, Why, course, pools
 from bridgetower_ray.sweep.cells import Trial
 from bridgetower_ray.sweep.progress import Outlook
 from bridgetower_ray.sweep.question import Question
 from bridgetower_ray.sweep.sweep_run import Decision, SweepRun
-
-
-@dataclass
-class Spent:
-    """Hours of single devices, and money."""
-
-    accelerator_hours: float = 0.0
-    cost: float = 0.0
-
-    def add(self, trial: Trial, seconds: float) -> None:
-        """What a trial took."""
-        hours = seconds / SECONDS_PER_HOUR
-        self.accelerator_hours += trial.cell.devices * hours
-        self.cost += (trial.price_per_hour or 0.0) * hours
 
 
 @dataclass
@@ -75,6 +61,8 @@ class Inquiry:
 
     def _hold_to_budget(self, name: str, opened: int) -> None:
         """Begin no round that the budget does not hold; those that were opened before are run to their end."""
+        if not self.question.has_budget:
+            return
         decided = len(self._courses[name].rounds)
         for most in range(max(opened, self.question.least), decided):
             self._over_budget[name] = most + 1
@@ -89,17 +77,14 @@ class Inquiry:
     @property
     def _affordable(self) -> bool:
         """Whether what is spent, with all that is open, is within the budget."""
-        if not self.question.has_budget:
-            return True
         spent = Spent(self.already.accelerator_hours, self.already.cost)
         for trial in self.trials:
             if trial.key in self._ended:
                 spent.add(trial, self._ended[trial.key].seconds)
             elif self.wants(trial):
                 spent.add(trial, self._expected_seconds(trial))
-        return spent.accelerator_hours <= (self.question.accelerator_hours or math.inf) and spent.cost <= (
-            self.question.cost or math.inf
-        )
+        hours, cost = self.question.accelerator_hours or math.inf, self.question.cost or math.inf
+        return spent.accelerator_hours <= hours and spent.cost <= cost
 
     def _expected_seconds(self, trial: Trial) -> float:
         """The mean of the cell's trials, or else of all trials."""
@@ -113,7 +98,7 @@ class Inquiry:
         return {name: self._decision(name) for name in self._pools}
 
     def _decision(self, name: str) -> Decision:
-        found = course(self.question, self._pools[name], self._ended, self._over_budget.get(name))
+        found = self._course(name)
         why = found.ended_by or ""
         return Decision(rounds=len(found.rounds), widest=found.widest, why=why, over_budget=found.why is Why.BUDGET)
 
@@ -134,7 +119,9 @@ class Inquiry:
         return trial.cell.cell_id in found.rounds[-1] and trial.repeat <= rounds[trial.cell.accelerator.name]
 
     def _expected_rounds(self, found: Course) -> int:
-        if found.why is not None or found.widest is None:
-            return len(found.rounds) if found.why is not None else self.question.most
+        if found.why is not None:
+            return len(found.rounds)
+        if found.widest is None:
+            return self.question.most
         needed = math.ceil(found.looks[-1].after * (found.widest / self.question.precision) ** 2)
         return min(self.question.most, max(needed, len(found.rounds)))

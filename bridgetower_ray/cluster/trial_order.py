@@ -45,7 +45,6 @@ class TrialOrder(Searcher):  # type: ignore[misc]
             for kind, queue in self._queues.items()
         }
         self._waiting: dict[str, set[int]] = {kind: set() for kind in self._queues}
-        self._handed_out: set[int] = set()
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """What the actor of the next trial is told; None while enough of every kind wait, or none can be decided on."""
@@ -65,15 +64,13 @@ class TrialOrder(Searcher):  # type: ignore[misc]
         trial = self._trials[index]
         self._queues[kind].popleft()
         self._waiting[kind].add(index)
-        self._handed_out.add(index)
         job = Job(trial=trial, base_folder=self._base_folder, driver=self._driver).model_dump_json()
         return {"trial": {"index": index, "job": job, "resources": dict(trial.resources), **self._how}}
 
     @property
     def left(self) -> set[int]:
-        """Trials that are to be run, as far as is known, or have been handed out: neither dropped nor undecided."""
-        queued = {index for queue in self._queues.values() for index in queue if self._wants(self._trials[index])}
-        return queued | self._handed_out
+        """Trials that are to be run or have been, as far as is known: neither dropped nor undecided."""
+        return {index for index, trial in enumerate(self._trials) if self._wants(trial)}
 
     def began(self, index: int) -> None:
         """A trial waits no more; one that begins again did not wait here."""

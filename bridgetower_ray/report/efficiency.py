@@ -1,10 +1,26 @@
 """What a sample costs: energy, money, and how much of the chip's arithmetic the model had. Pure arithmetic."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bridgetower_ray.report.records import HEADLINE
+from bridgetower_ray.sweep.cells import Trial
 
 SECONDS_PER_HOUR = 3600
+
+
+@dataclass
+class Spent:
+    """Hours of single devices, and money where prices are given."""
+
+    accelerator_hours: float = 0.0
+    cost: float = 0.0
+
+    def add(self, trial: Trial, seconds: float) -> None:
+        """What a trial takes."""
+        hours = seconds / SECONDS_PER_HOUR
+        self.accelerator_hours += trial.cell.devices * hours
+        self.cost += (trial.price_per_hour or 0.0) * hours
 
 
 def flops_utilisation(samples_per_second: float, flops_per_sample: float, devices: int, peak_tflops: float) -> float:

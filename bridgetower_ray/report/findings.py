@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from bridgetower_ray.report.comparisons import Grid, compare
 from bridgetower_ray.report.diagnosis import Verdict
 from bridgetower_ray.report.limits import held_back_by, worker_advice
-from bridgetower_ray.report.question_table import why_ended, widest_of
+from bridgetower_ray.report.question_table import answers
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.tables import ceiling_text, figure, percent
 from bridgetower_ray.sweep.outcomes import Kind
@@ -66,17 +66,11 @@ def _over_other_accelerators(results: SweepResults) -> Iterator[str]:
 
 def _answered(results: SweepResults) -> Iterator[str]:
     """Whether what the sweep asked for was reached, accelerator by accelerator."""
-    question = results.sweep_run.question
-    if question is None or results.rehearsal:
-        return
-    for name, found in results.courses.items():
-        widest = widest_of(results, name)
-        reached = "" if widest is None else f", the widest within ±{widest:.1%}"
-        ended = "" if found.ended_by is None else "ended by: "
-        yield (
-            f"{name}: asked for {question.text}; {len(found.rounds)} rounds{reached}; "
-            f"{ended}{why_ended(results, name)}."
-        )
+    for one in answers(results):
+        reached = "" if one.widest is None else f", the widest within ±{one.widest:.1%}"
+        ended = "" if one.course.ended_by is None else "ended by: "
+        asked = f"{one.accelerator}: asked for {one.question.text}"
+        yield f"{asked}; {len(one.course.rounds)} rounds{reached}; {ended}{one.why}."
 
 
 VERDICTS = {

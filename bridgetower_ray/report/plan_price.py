@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 from bridgetower_ray.errors import UsageError
-from bridgetower_ray.report.efficiency import SECONDS_PER_HOUR
+from bridgetower_ray.report.efficiency import Spent
 from bridgetower_ray.report.stats import CONFIDENCE
 from bridgetower_ray.report.stopping import LAG
 from bridgetower_ray.sweep.cells import Trial
-from bridgetower_ray.sweep.plan import Plan
+from bridgetower_ray.sweep.plan import Plan, estimate_seconds
 from bridgetower_ray.sweep.question import Question
 
 PRIOR_SPREAD, PRIOR_RANGE = 0.03, (0.015, 0.06)  # of a cell's throughputs from round to round
@@ -55,12 +55,13 @@ def price_of(plan: Plan, question: Question, earlier: Earlier) -> Price:
     otherwise = sum(known) / len(known) if known else PRIOR_SECONDS
     seconds = {cell: earlier.seconds.get(cell, otherwise) for cell in _cells(plan.trials)}
     runs = [_expected_trials(plan.trials, question, spread) for spread in (spreads.low, spreads.expected, spreads.high)]
+    spent = [_spent(trials, seconds) for trials in runs]
     prices = set(plan.spec.accelerator_names) <= plan.spec.prices.keys()
     return Price(
         trials=Range(*(float(len(trials)) for trials in runs)),
-        accelerator_hours=Range(*(_device_hours(trials, seconds) for trials in runs)),
-        cost=Range(*(_cost(trials, seconds) for trials in runs)) if prices else None,
-        seconds=Range(*(_clock_seconds(trials, seconds) for trials in runs)),
+        accelerator_hours=Range(*(one.accelerator_hours for one in spent)),
+        cost=Range(*(one.cost for one in spent)) if prices else None,
+        seconds=Range(*(estimate_seconds(replace(plan, trials=tuple(trials)), seconds) or 0.0 for trials in runs)),
         basis=f"{of_spread}; {_of_seconds(len(known), len(seconds))}",
     )
 
@@ -73,9 +74,10 @@ def check_budget(plan: Plan, question: Question, earlier: Earlier) -> None:
     """
     first = [trial for trial in plan.trials if trial.repeat == 1]
     seconds = {cell: earlier.seconds.get(cell, LEAST_SECONDS) for cell in _cells(first)}
+    spent = _spent(first, seconds)
     for price, limit, unit in (
-        (_device_hours(first, seconds), question.accelerator_hours, "accelerator hours"),
-        (_cost(first, seconds), question.cost, "in money"),
+        (spent.accelerator_hours, question.accelerator_hours, "accelerator hours"),
+        (spent.cost, question.cost, "in money"),
     ):
         if limit is not None and question.least * price > limit:
             raise UsageError(
@@ -151,18 +153,8 @@ def _chi_squared(share: float, degrees: int) -> float:
     return degrees * root * root * root
 
 
-def _device_hours(trials: Sequence[Trial], seconds: Mapping[str, float]) -> float:
-    return sum(trial.cell.devices * seconds[trial.cell.cell_id] for trial in trials) / SECONDS_PER_HOUR
-
-
-def _cost(trials: Sequence[Trial], seconds: Mapping[str, float]) -> float:
-    return sum((trial.price_per_hour or 0.0) * seconds[trial.cell.cell_id] for trial in trials) / SECONDS_PER_HOUR
-
-
-def _clock_seconds(trials: Sequence[Trial], seconds: Mapping[str, float]) -> float:
-    """One node an accelerator, working beside the others."""
-    of_accelerator: dict[str, float] = {}
+def _spent(trials: Sequence[Trial], seconds: Mapping[str, float]) -> Spent:
+    found = Spent()
     for trial in trials:
-        name = trial.cell.accelerator.name
-        of_accelerator[name] = of_accelerator.get(name, 0.0) + seconds[trial.cell.cell_id]
-    return max(of_accelerator.values(), default=0.0)
+        found.add(trial, seconds[trial.cell.cell_id])
+    return found

@@ -1,72 +1,93 @@
 """What a sweep that asked for a precision bought: how sure each ratio is, what it took, and why no more was run."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 from bridgetower_ray.report.comparisons import Comparison, compare
 from bridgetower_ray.report.efficiency import SECONDS_PER_HOUR
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.stats import repeats_for
-from bridgetower_ray.report.stopping import RULE, Why, pools
+from bridgetower_ray.report.stopping import RULE, Course, Pool, Why, pools
 from bridgetower_ray.report.tables import Table
+from bridgetower_ray.sweep.question import Question
 
 UNANSWERED = "not answered yet"
 ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an accelerator's rounds came to: the ratios that the question is about, and why the rounds ended."""
+
+    accelerator: str
+    course: Course
+    ratios: tuple[Comparison, ...]
+    question: Question
+
+    @property
+    def widest(self) -> float | None:
+        """The widest half-width of the ratios, as a share; None without any."""
+        widths = [one.ratio.half_width for one in self.ratios if one.ratio]
+        return max((width for width in widths if width is not None), default=None)
+
+    @cached_property
+    def why(self) -> str:
+        """Why the rounds ended; the last ones may have reached what their looks had not foreseen."""
+        if self.course.ended_by is None:
+            return UNANSWERED
+        if self.course.ended_by is Why.MOST and self.widest is not None:
+            reached = self.widest <= self.question.precision * (1 + ROUNDING)
+            return f"{Why.PRECISE}, with {Why.MOST}" if reached else str(Why.MOST)
+        return str(self.course.ended_by)
+
+
+def answers(results: SweepResults) -> list[Answer]:
+    """One an accelerator; none where the sweep asks for a count."""
+    question = results.sweep_run.question
+    if question is None:
+        return []
+    return [
+        Answer(name, found, _ratios(results, question, pools(results.sweep_run)[name], found), question)
+        for name, found in results.courses.items()
+    ]
+
+
+def _ratios(results: SweepResults, question: Question, pool: Pool, found: Course) -> tuple[Comparison, ...]:
+    """Over what the table compares with, or over the fastest cell."""
+    cells = [one for one in results.to_measure if one.cell.cell_id in pool.cells]
+    if question.goal == "fastest":
+        left = [one for one in cells if one.cell.cell_id not in found.given_up]
+        against = [max(left or cells, key=lambda one: one.throughput or 0.0)]
+    else:
+        against = [one for one in cells if one.cell.cell_id in pool.references]
+    return tuple(
+        compare(one, other, results)
+        for place, other in enumerate(against)
+        for one in cells
+        if one not in against[: place + 1]
+    )
 
 
 def question_table(results: SweepResults) -> Table | None:
     """A row a ratio on one accelerator; None where the sweep asked for a count."""
     if results.sweep_run.question is None:
         return None
+    found = answers(results)
     rows = tuple(
-        (f"{one.numerator.cell.setting} over {one.denominator.cell.setting}", _row(one, results, name))
-        for name in results.courses
-        for one in ratios_of(results, name)
+        (f"{one.numerator.cell.setting} over {one.denominator.cell.setting}", _row(one, answer))
+        for answer in found
+        for one in answer.ratios
     )
-    notes = [f"Asked for: {results.sweep_run.question.text}.", RULE, *_left(results), *_took(results)]
+    took = [_took(results, answer) for answer in found]
+    notes = (f"Asked for: {results.sweep_run.question.text}.", RULE, *_left(results), *took)
     columns = ("95 % interval", "±", "rounds", "ended by")
-    return Table("What was asked, and what it took", "ratio", columns, rows, tuple(notes))
+    return Table("What was asked, and what it took", "ratio", columns, rows, notes)
 
 
-def ratios_of(results: SweepResults, accelerator: str) -> list[Comparison]:
-    """Those that the question is about: over what the table compares with, or over the fastest cell."""
-    if results.sweep_run.question is None:
-        return []
-    pool = pools(results.sweep_run)[accelerator]
-    cells = [one for one in results.to_measure if one.cell.cell_id in pool.cells]
-    if results.sweep_run.question.goal == "fastest":
-        left = [one for one in cells if one.cell.cell_id not in results.courses[accelerator].given_up]
-        against = [max(left or cells, key=lambda one: one.throughput or 0.0)]
-    else:
-        against = [one for one in cells if one.cell.cell_id in pool.references]
-    return [
-        compare(one, other, results)
-        for place, other in enumerate(against)
-        for one in cells
-        if one not in against[: place + 1]
-    ]
-
-
-def widest_of(results: SweepResults, accelerator: str) -> float | None:
-    """The widest half-width of those ratios, as a share; None without any."""
-    widths = [one.ratio.half_width for one in ratios_of(results, accelerator) if one.ratio]
-    return max((width for width in widths if width is not None), default=None)
-
-
-def why_ended(results: SweepResults, accelerator: str) -> str:
-    """Why an accelerator's rounds ended; the last ones may have reached what their looks had not foreseen."""
-    found, widest = results.courses[accelerator], widest_of(results, accelerator)
-    if found.ended_by is None:
-        return UNANSWERED
-    if found.ended_by is Why.MOST and results.sweep_run.question and widest is not None:
-        reached = widest <= results.sweep_run.question.precision * (1 + ROUNDING)
-        return f"{Why.PRECISE}, with {Why.MOST}" if reached else str(Why.MOST)
-    return str(found.ended_by)
-
-
-def _row(one: Comparison, results: SweepResults, accelerator: str) -> tuple[str, ...]:
+def _row(one: Comparison, answer: Answer) -> tuple[str, ...]:
     width = one.ratio.half_width if one.ratio else None
-    given_up = results.courses[accelerator].given_up.get(one.numerator.cell.cell_id)
-    why = given_up or why_ended(results, accelerator)
+    why = answer.course.given_up.get(one.numerator.cell.cell_id) or answer.why
     return (one.text, "" if width is None else f"{width:.1%}", str(len(one.numerator.throughputs)), why)
 
 
@@ -79,18 +100,16 @@ def _left(results: SweepResults) -> Iterator[str]:
                 yield f"{settings[cell]} left after round {look.after + 1}: {why}."
 
 
-def _took(results: SweepResults) -> Iterator[str]:
-    """Device hours of each accelerator, and those of a fixed count whose Welch intervals would be as narrow."""
-    for name, found in results.courses.items():
-        cells = [one for one in results.to_measure if one.cell.axes["accelerator"] == name]
-        hours = sum(map(_device_hours, cells))
-        said = f"{name}: {len(found.rounds)} rounds, {why_ended(results, name)}; {hours:,.3g} accelerator hours"
-        repeats = _fixed_repeats(results, name)
-        trials = sum(len(one.records) for one in cells)
-        if repeats is not None and trials:
-            fixed = hours / trials * repeats * len(cells)
-            said += f". A fixed count, compared by Welch's t: about {repeats} repeats of each cell, {fixed:,.3g} hours"
-        yield f"{said}."
+def _took(results: SweepResults, answer: Answer) -> str:
+    """Device hours of an accelerator, and those of a fixed count whose Welch intervals would be as narrow."""
+    cells = [one for one in results.to_measure if one.cell.axes["accelerator"] == answer.accelerator]
+    hours, trials = sum(map(_device_hours, cells)), sum(len(one.records) for one in cells)
+    said = f"{answer.accelerator}: {len(answer.course.rounds)} rounds, {answer.why}; {hours:,.3g} accelerator hours"
+    repeats = _fixed_repeats(answer)
+    if repeats is not None and trials:
+        fixed = hours / trials * repeats * len(cells)
+        said += f". A fixed count, compared by Welch's t: about {repeats} repeats of each cell, {fixed:,.3g} hours"
+    return f"{said}."
 
 
 def _device_hours(one: CellResult) -> float:
@@ -98,11 +117,10 @@ def _device_hours(one: CellResult) -> float:
     return (one.cell.devices or 1) * seconds / SECONDS_PER_HOUR
 
 
-def _fixed_repeats(results: SweepResults, name: str) -> int | None:
+def _fixed_repeats(answer: Answer) -> int | None:
     """Repeats of each cell after which Welch's t makes the widest ratio as narrow as it is; None if none would."""
-    widest = widest_of(results, name)
-    if not widest:
+    if not answer.widest:
         return None
-    pairs = [(one.numerator.throughputs, one.denominator.throughputs) for one in ratios_of(results, name) if one.ratio]
-    counts = [repeats_for(*pair, widest) for pair in pairs]
+    pairs = [(one.numerator.throughputs, one.denominator.throughputs) for one in answer.ratios if one.ratio]
+    counts = [repeats_for(*pair, answer.widest) for pair in pairs]
     return max((count for count in counts if count), default=None) if None not in counts else None

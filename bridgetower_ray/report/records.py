@@ -257,7 +257,7 @@ def gather(sweep_run: SweepRun, runs: Iterable[Run]) -> SweepResults:
     tool's making (they lack its tags) are passed over.
     """
     chosen: dict[tuple[str, int], Record] = {}
-    for record in filter(None, (_record(run) for run in sorted(runs, key=lambda run: run.start_ms))):
+    for record in filter(None, (record_of(run) for run in sorted(runs, key=lambda run: run.start_ms))):
         key = (record.cell_id, record.repeat)
         if key not in chosen or chosen[key].throughput is None:
             chosen[key] = record
@@ -286,7 +286,8 @@ def _records_of(cell: CellRecord, chosen: Mapping[tuple[str, int], Record]) -> t
     return tuple(chosen[key] for key in sorted(chosen) if key[0] == cell.cell_id)
 
 
-def _record(run: Run) -> Record | None:
+def record_of(run: Run) -> Record | None:
+    """A run as a trial's record; None for one that is not of this tool's making."""
     try:
         kind = Kind(run.tags["outcome"])
         cell_id, repeat, setting = run.tags["cell_id"], int(run.tags["repeat"]), run.tags["setting"]
@@ -294,7 +295,7 @@ def _record(run: Run) -> Record | None:
         return None
     figures = {name: value for name, value in run.metrics.items() if math.isfinite(value) and abs(value) < 1e300}
     outcome = Outcome(kind, run.tags.get("reason", ""))
-    if kind is Kind.MEASURED and figures.get(HEADLINE, 0) <= 0:
+    if kind is Kind.MEASURED and usable(figures.get(HEADLINE)) is None:
         outcome = Outcome(Kind.FAILED, "its throughput is no number")
     found_flags = tuple(flag for flag in run.tags.get("flags", "").split("; ") if flag)
     return Record(cell_id, repeat, setting, outcome, run.run_id, run.start_ms, figures, dict(run.params), found_flags)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.report.plan_price import Earlier
-from bridgetower_ray.report.records import HEADLINE, SweepResults, gather, usable
+from bridgetower_ray.report.records import SweepResults, gather, record_of
 from bridgetower_ray.report.regressions import Arm, arms_of, read_arms
 from bridgetower_ray.report.results_table import to_table
 from bridgetower_ray.report.stopping import Ended
@@ -54,9 +54,10 @@ def measured_in(runs: Sequence[RunData]) -> dict[tuple[str, int], RunData]:
     }
 
 
-def ended_of(run: RunData) -> Ended:
-    """A measured trial as the rounds see it."""
-    return Ended(usable(run.metrics.get(HEADLINE)), run.params.get("env.host"), run.metrics.get("trial_seconds", 0.0))
+def ended_of(runs: Mapping[tuple[str, int], RunData]) -> dict[tuple[str, int], Ended]:
+    """Trials as the rounds see them."""
+    records = {key: record_of(run) for key, run in runs.items()}
+    return {key: record.ended for key, record in records.items() if record is not None}
 
 
 def _refuse_other_stack(sweep_run: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -99,15 +100,12 @@ def earlier_trials(tracking: Tracking, name: str) -> Earlier:
     newest = tracking.newest_sweep_run(experiment_id) if experiment_id else None
     if experiment_id is None or newest is None:
         return Earlier()
-    measured = measured_in(tracking.runs(experiment_id, newest))
-    seconds = {
-        cell: run.metrics["trial_seconds"] for (cell, _), run in measured.items() if "trial_seconds" in run.metrics
-    }
+    measured = ended_of(measured_in(tracking.runs(experiment_id, newest)))
     throughputs: dict[str, list[float]] = {}
-    for (cell, _), run in measured.items():
-        if run.metrics.get(HEADLINE, 0) > 0:
-            throughputs.setdefault(cell, []).append(run.metrics[HEADLINE])
-    return Earlier(seconds, throughputs)
+    for (cell, _), one in measured.items():
+        if one.throughput is not None:
+            throughputs.setdefault(cell, []).append(one.throughput)
+    return Earlier({cell: one.seconds for (cell, _), one in measured.items() if one.seconds}, throughputs)
 
 
 def name_of_sweep(sweep: str) -> str:

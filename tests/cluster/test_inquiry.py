@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from bridgetower_ray.cluster.connection import simulated
-from bridgetower_ray.cluster.inquiry import Inquiry, Spent
+from bridgetower_ray.cluster.inquiry import Inquiry
 from bridgetower_ray.cluster.progress import PlainView
 from bridgetower_ray.cluster.tune_run import run_trials
+from bridgetower_ray.report.efficiency import Spent
 from bridgetower_ray.report.records import SweepResults, gather
 from bridgetower_ray.report.stopping import Ended, Why
 from bridgetower_ray.store.location import default_uri
@@ -168,8 +169,7 @@ def stand_ins(plan: Plan, folder: Path, tracking: Tracking, experiment: str, mos
     """Run the plan, or what is left of it, with workers of known throughput; after `most` trials the driver breaks."""
     sweep_run, done = choose_sweep_run(plan, tracking, experiment, fresh=False, stack={})
     assert sweep_run.question is not None
-    before = {key: ended_of(run) for key, run in done.items()}
-    inquiry = Breaking(sweep_run.question, sweep_run, plan.trials, before, breaks_after=most)
+    inquiry = Breaking(sweep_run.question, sweep_run, plan.trials, ended_of(done), breaks_after=most)
     trials = [trial for trial in plan.trials if trial.key not in done and inquiry.wants(trial) is not False]
     view = PlainView(lambda _: None)
     recorder = Recorder(trials, sweep_run.id, tracking, experiment, Spool(folder / "spool"), view, inquiry)
