@@ -39,7 +39,7 @@ def test_a_second_driver_is_refused_and_a_third_is_not_once_the_first_has_ended(
 def test_a_driver_on_another_host_holds_it_until_it_is_not_heard_of(store: tuple[Tracking, str]) -> None:
     tracking, experiment = store
     tracking.set_tag(experiment, TAG, held_by("another-host", 1, age=10))
-    with pytest.raises(UsageError, match=r"process 1 on another-host, heard of 10 s ago"), leased(*store, "mini"):
+    with pytest.raises(UsageError, match=r"process 1 on another-host, heard of \d+ s ago"), leased(*store, "mini"):
         pass
     tracking.set_tag(experiment, TAG, held_by("another-host", 1, age=STALE_SECONDS + 1))
     with leased(*store, "mini"):
