@@ -5,6 +5,7 @@ the kernel to end it when the supervisor dies.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import queue
@@ -13,26 +14,44 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bridgetower_ray.cluster.handed_down import as_a_child_of_the_raylet
+from bridgetower_ray.cluster.rank_environment import handed_to_ranks, rank_environment
 from bridgetower_ray.cluster.rendezvous import RendezvousPort
+from bridgetower_ray.cluster.warm_process import WarmProcess, reap
 from bridgetower_ray.doctor.processes import wait_until_gone
-from bridgetower_ray.doctor.software import interpreter_environment
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.training.events import EVENTS_FD
+from bridgetower_ray.training.supervised import PROCESS_START
 
 POLL_SECONDS = 0.05
-LONGEST_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")  # a UNIX socket's name has at most 107 bytes
 LAST_WORDS_SECONDS = 1.0  # for what a rank said before it ended to come through its pipe
 LEAVE_SECONDS = 5.0  # for ranks that have said all to end by themselves
 GONE_SECONDS = 5.0  # for processes that were killed to be gone
 LOG_TAIL_BYTES = 200_000
 LOG_MOST_BYTES = 20 * LOG_TAIL_BYTES
+BLOCK_BYTES = 512  # of st_blocks
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 WORKER_KILLED = re.compile(r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)")
 EXCEPTION_LINE = re.compile(r"^[\w.]+(Error|Exception|Interrupt|Exit|Warning)\b.*")
+
+
+class Child(Protocol):
+    """A process of which this one is the parent."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status once it was waited for."""
+
+    def wait(self) -> int:
+        """Wait until it has ended; its exit status."""
 
 
 class ProcessGroup:
@@ -44,17 +63,20 @@ class ProcessGroup:
         ranks: int,
         folder: Path,
         timeout_seconds: float | None = None,
+        warm: WarmProcess | None = None,
     ) -> None:
         """Start the group.
 
         Args:
             folder: of the trial's own; logs and temporary files of the ranks lie in it.
             timeout_seconds: the group is ended, and its outcome is `timed_out`, so long after this call.
+            warm: forks the ranks, if it can and the command is `python -m` of its interpreter; else they start cold.
         """
         self._folder, self._timeout = folder, timeout_seconds
+        self._warm = warm if "-m" in command[1:2] else None
         self._events: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[Child] = []
         self._failures: list[tuple[int, Outcome]] = []
         self._ended: set[int] = set()
         self._all_ended_at: float | None = None
@@ -63,7 +85,7 @@ class ProcessGroup:
         self._started = time.monotonic()
         self.outcome: Outcome | None = None
         self._port: RendezvousPort | None = None
-        inherited = {**os.environ, "PATH": _search_path(command[0]), **_temporary_files_in(folder)}
+        inherited = handed_to_ranks(command[0], folder)
         try:
             self._port = RendezvousPort() if ranks > 1 else None
             for rank in range(ranks):
@@ -80,21 +102,34 @@ class ProcessGroup:
         try:
             self._log_file(rank).write_bytes(b"")
             with self._log_file(rank).open("ab") as log:  # to the end of what `_cut_logs` leaves
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env={**environment, EVENTS_FD: str(write_end)},
-                    pass_fds=(write_end,),
-                    process_group=self._processes[0].pid if self._processes else 0,
-                )
+                process = self._process(command, environment, write_end, log.fileno())
         finally:
             os.close(write_end)
             reader.start()
         as_a_child_of_the_raylet(process.pid)
         self._readers.append(reader)
         self._processes.append(process)
+
+    def _process(self, command: Sequence[str], environment: dict[str, str], events: int, log: int) -> Child:
+        """A rank that is forked from the warm process; a cold one if it cannot be."""
+        group = self._processes[0].pid if self._processes else 0
+        start = "cold"
+        if self._warm is not None:
+            forked = self._warm.fork(command[2:], environment, events, log, group)
+            if forked is not None:
+                return forked
+            if group:
+                raise OSError(0, f"a rank was not forked: {self._warm.refusal}")  # never warm and cold ranks in one
+            start, self._warm = f"cold: {self._warm.refusal}", None
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**environment, EVENTS_FD: str(events), PROCESS_START: start},
+            pass_fds=(events,),
+            process_group=group,
+        )
 
     def _read(self, rank: int, read_end: int) -> None:
         with os.fdopen(read_end, encoding="utf-8", errors="replace") as lines:
@@ -143,11 +178,9 @@ class ProcessGroup:
         """Leave of an output that grows without end what is kept of it anyway."""
         for rank in range(len(self._processes)):
             file = self._log_file(rank)
-            if file.stat().st_size > LOG_MOST_BYTES:
-                tail = self._tail(rank).encode()
-                os.truncate(file, 0)
-                with file.open("ab") as log:
-                    log.write(tail)
+            found = file.stat()
+            if found.st_blocks * BLOCK_BYTES > LOG_MOST_BYTES:
+                _free(file, found.st_size - LOG_TAIL_BYTES)
 
     def _look(self, events: list[dict[str, Any]]) -> None:
         """Set the outcome if the group has ended, or must be; what was said meanwhile goes to `events`."""
@@ -205,6 +238,7 @@ class ProcessGroup:
             process.wait()
         if self._processes:
             wait_until_gone(self._processes[0].pid, GONE_SECONDS)
+            reap(self._processes[0].pid)
         for reader in self._readers:
             reader.join(timeout=5)
 
@@ -225,43 +259,19 @@ class ProcessGroup:
         return "\n".join(f"[rank {rank}]\n{tail}" for rank, tail in tails.items())
 
 
-def _temporary_files_in(folder: Path) -> dict[str, str]:
-    """What has a rank's temporary files go with its trial's folder; nothing where its sockets' names would not fit."""
-    return {"TMPDIR": str(folder)} if len(str(folder)) <= LONGEST_TMPDIR else {}
+def _free(file: Path, length: int) -> None:
+    """Give the disk back what a file begins with, while others write to its end and lose none of it.
 
-
-def _search_path(interpreter: str) -> str:
-    """PATH with the interpreter's own tools first: optimum-habana asks the `pip` that it finds for Gaudi's version."""
-    own = [str(Path(interpreter).parent)] if Path(interpreter).is_absolute() else []
-    return os.pathsep.join([*own, *filter(None, [os.environ.get("PATH")])])
-
-
-def rank_environment(inherited: Mapping[str, str], rank: int, ranks: int, master_port: int) -> dict[str, str]:
-    """A rank's environment, read by torch and optimum-habana alike.
-
-    Threads are one until the rank gives itself what its cell says: Ray would have them by the CPUs of its actor. A
-    single rank is not told of a rendezvous: accelerate would train it under DDP, as nobody would by hand.
+    Where the file system cannot (`fallocate(2)`), the file is emptied.
     """
-    rendezvous = {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(master_port),
-    }
-    environment = interpreter_environment(inherited)
-    return {
-        **{name: value for name, value in environment.items() if name not in rendezvous},
-        "PYTHONUNBUFFERED": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        **(rendezvous if ranks > 1 else {}),
-    }
+    with file.open("r+b") as opened:
+        libc = ctypes.CDLL(None)
+        mode = ctypes.c_int(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE)
+        if libc.fallocate64(opened.fileno(), mode, ctypes.c_int64(0), ctypes.c_int64(length)) != 0:
+            os.truncate(file, 0)
 
 
-def _exit_status(process: subprocess.Popen[bytes]) -> int | None:
+def _exit_status(process: Child) -> int | None:
     """Exit status of a process, minus the signal if one ended it, None while it runs; does not reap it."""
     found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if found is None:

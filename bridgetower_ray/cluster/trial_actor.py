@@ -11,8 +11,10 @@ from ray import tune
 
 from bridgetower_ray.cluster.claim import unlike_the_first
 from bridgetower_ray.cluster.phases import Phases
+from bridgetower_ray.cluster.rank_environment import handed_to_ranks, rank_environment, read_at_imports
 from bridgetower_ray.cluster.supervision import ProcessGroup
 from bridgetower_ray.cluster.trial_folder import own_folder
+from bridgetower_ray.cluster.warm_process import WarmProcess
 from bridgetower_ray.data.preparation import Prepared
 from bridgetower_ray.doctor.hardware import system_sample
 from bridgetower_ray.doctor.host_energy import HostEnergy
@@ -36,11 +38,13 @@ class TrialActor(tune.Trainable):
 
     A training that fails is a result like another, not an error: Tune's errors are left to actors and nodes
     that die. The actor is used again for the next trial; nothing of a training lives in it, but what its node has
-    ready it knows, and what its node has refused: a trial that must fail in the same way ends at once.
+    ready it knows, and what its node has refused: a trial that must fail in the same way ends at once. It keeps the
+    process from which its trials' ranks are forked.
     """
 
     _ready: ClassVar[dict[str, Prepared]] = {}
     _refused: ClassVar[dict[str, str]] = {}
+    _warm: ClassVar[tuple[object, WarmProcess] | None] = None  # and of which kind
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the trial that the driver sent."""
@@ -56,7 +60,7 @@ class TrialActor(tune.Trainable):
         ready = self._ready.get(_preparation(self._job))
         self._job = self._job if ready is None else self._job.model_copy(update={"prepared": ready})
         self._preparing = ready is None
-        self._phases = Phases("preparing" if self._preparing else "starting")
+        self._phases = Phases("starting")
         self._started = self._sampled = time.monotonic()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -72,7 +76,11 @@ class TrialActor(tune.Trainable):
         if self._group is None:
             if reason := self._refusal():
                 return self._report([], Outcome(Kind.FAILED, reason))
-            self._group = self._start()
+            warm = self._warm_process()
+            if warm is not None and not warm.settled(REPORT_SECONDS):
+                self._phases.enter("importing")
+                return self._report([], phase="importing")
+            self._group = self._start(warm)
         events = [said for event in self._group.wait(REPORT_SECONDS) for said in self._heard(event)]
         outcome = self._group.outcome
         if outcome is None:
@@ -125,10 +133,33 @@ class TrialActor(tune.Trainable):
             return str(error)
         return ""
 
-    def _start(self) -> ProcessGroup:
-        cell, measure = self._job.trial.cell, self._job.trial.cell.measure
+    def _warm_process(self) -> WarmProcess | None:
+        """The process from which the trial's ranks are forked, ready or not; None where they are to start cold."""
+        cell = self._job.trial.cell
+        if self._worker != TRAIN or not cell.starts_warm:
+            return None
+        environment = rank_environment(handed_to_ranks(self._python, self._folder), 0, 1, 0)
+        kind = (self._python, cell.kind_of_process, read_at_imports(environment))
+        if self._warm is not None:
+            if self._warm[0] == kind and not self._warm[1].lost:
+                return self._warm[1]
+            self._warm[1].end()
+            TrialActor._warm = None
+        try:
+            TrialActor._warm = (kind, WarmProcess(self._python, self._job_file(), environment))
+        except OSError:
+            return None  # a cold start will say why
+        return TrialActor._warm[1]
+
+    def _job_file(self) -> Path:
         file = self._folder / "trial.json"
         file.write_text(self._job.model_dump_json())
+        return file
+
+    def _start(self, warm: WarmProcess | None) -> ProcessGroup:
+        cell, measure = self._job.trial.cell, self._job.trial.cell.measure
+        file = self._job_file()
+        self._phases.enter("preparing" if self._preparing else "starting")
         module = PREPARE if self._preparing else self._worker
         if not self._preparing:
             self._telemetry = Telemetry(library_for(cell.accelerator), HostEnergy())
@@ -138,6 +169,7 @@ class TrialActor(tune.Trainable):
             ranks=1 if self._preparing else cell.devices,
             folder=self._folder,
             timeout_seconds=60 * (measure.preparation_minutes if self._preparing else measure.timeout_minutes),
+            warm=warm,
         )
 
     def _take_prepared(self) -> Outcome | None:
@@ -155,9 +187,11 @@ class TrialActor(tune.Trainable):
         self._phases.enter("starting")
         return None
 
-    def _report(self, events: list[dict[str, Any]], outcome: Outcome | None = None) -> dict[str, Any]:
+    def _report(
+        self, events: list[dict[str, Any]], outcome: Outcome | None = None, phase: str | None = None
+    ) -> dict[str, Any]:
         report: dict[str, Any] = {
-            "phase": "preparing" if self._preparing else "starting",
+            "phase": phase or ("preparing" if self._preparing else "starting"),
             "node": _node(),
             "events": events + self._system_events(),
         }

@@ -65,6 +65,7 @@ class Cell(Strict):
             "dataset": self.dataset.model_dump(exclude_defaults=True, exclude={"image_cache_limit_gib"}),
             "training": self.training.model_dump(exclude_defaults=True),
             "warmup_steps": self.measure.warmup_steps,
+            **({"start": "cold"} if self.measure.start == "cold" else {}),
         }
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -96,6 +97,20 @@ class Cell(Strict):
     def copies_ahead(self) -> bool:
         """Whether a batch is on its way to the device while that still computes, without a worker's help."""
         return self.accelerator.asynchronous and self.training.dataloader_non_blocking
+
+    @property
+    def starts_warm(self) -> bool:
+        """Whether its ranks may be forked from a process that has imported what they need.
+
+        Not where they are bound to CPUs, which libraries look at when they are imported; nor on a Gaudi, whose bridge
+        looks for its devices and ranks then.
+        """
+        return self.measure.start == "warm" and self.training.cpu_binding == "none" and self.accelerator.device != "hpu"
+
+    @property
+    def kind_of_process(self) -> str:
+        """What decides, beside the interpreter, in which process its ranks find all imported as they would do it."""
+        return f"{self.accelerator.device} {self.devices} {self.training.cpu_threads_per_rank}"
 
     @property
     def warmup_steps(self) -> int:

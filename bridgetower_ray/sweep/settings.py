@@ -120,6 +120,9 @@ class MeasureSettings(Strict):
     budget: BudgetSettings | None = Field(None, description="of a precision: what it may cost")
     order_seed: Count = Field(0, description="of the order in which each round runs an accelerator's cells")
     ceilings: bool = True
+    start: Literal["warm", "cold"] = Field(
+        "warm", description="warm: ranks are forked from a process that has imported what they need, where one can be"
+    )
     timeout_minutes: Annotated[float, Field(gt=0)] = 30.0
     preparation_minutes: Annotated[float, Field(gt=0)] = Field(
         120.0, description="how long a node may take to have data, images and checkpoint ready"

@@ -6,15 +6,11 @@ import traceback
 from pathlib import Path
 
 from bridgetower_ray.errors import BridgetowerRayError, NodeError, UsageError
-from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.sweep.outcomes import Kind
-from bridgetower_ray.training.autocast_lists import declare_autocast_lists
-from bridgetower_ray.training.binding import bind
+from bridgetower_ray.training.before_imports import settle
 from bridgetower_ray.training.events import Events
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import die_with_supervisor, leave
-from bridgetower_ray.training.unused import hide_unused
-from bridgetower_ray.training.variables import forget_unheard
 
 # CUDA has an error type for it; the CPU's allocator and the HPU's bridge say it in words.
 OUT_OF_MEMORY_WORDS = (
@@ -42,9 +38,7 @@ def main() -> int:
 
 def _measure(job: Job, events: Events) -> int:
     try:
-        _set_environment(job.trial.cell, int(os.environ.get("LOCAL_RANK", "0")))
-        if job.trial.cell.accelerator.device != "hpu":  # what the Gaudi packages do without them was not tried
-            hide_unused()
+        settle(job.trial.cell, int(os.environ.get("LOCAL_RANK", "0")))
         # Imported here: what it reads from the environment must be there before torch is imported.
         from bridgetower_ray.training.worker import run_rank
 
@@ -69,18 +63,6 @@ def _is_out_of_memory(error: Exception) -> bool:
 def _in_one_line(error: Exception) -> str:
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
-
-
-def _set_environment(cell: Cell, rank: int) -> None:
-    """What libraries read from the environment, and of the process, when they are imported."""
-    forget_unheard()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threads = bind(cell, rank)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(threads)
-    if cell.accelerator.device == "hpu":
-        declare_autocast_lists(cell.training.gaudi_config_name)
-        os.environ["PT_HPU_LAZY_MODE"] = "1" if cell.training.use_lazy_mode else "0"
 
 
 if __name__ == "__main__":

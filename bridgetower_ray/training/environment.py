@@ -1,5 +1,6 @@
 """What really ran: host, devices, driver, threads and versions, read off where the training is."""
 
+import os
 import platform
 import socket
 from typing import Any
@@ -11,6 +12,7 @@ from bridgetower_ray.doctor.conditions import conditions
 from bridgetower_ray.doctor.hardware import cpu_model, driver_version
 from bridgetower_ray.doctor.software import git_commit, library_versions, source_hash
 from bridgetower_ray.training.binding import USABLE_AT_START
+from bridgetower_ray.training.supervised import PROCESS_START
 from bridgetower_ray.training.variables import AT_START
 
 
@@ -30,7 +32,7 @@ def describe_environment(device_names: list[str]) -> dict[str, Any]:
         "driver": driver_version(),
         "torch_threads": torch.get_num_threads(),
         "variables": AT_START,
-        "conditions": conditions(),
+        "conditions": {**conditions(), "process_start": os.environ.get(PROCESS_START, "cold")},
         "code_commit": git_commit(),
         "code_hash": source_hash(),
         "versions": library_versions(),

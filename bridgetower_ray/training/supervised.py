@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from bridgetower_ray.training.events import EVENTS_FD
 
+PROCESS_START = "BRIDGETOWER_RAY_PROCESS_START"  # how a rank came to be: `warm`, or `cold` and perhaps why
 PR_SET_PDEATHSIG = 1
 
 
@@ -17,8 +18,13 @@ def die_with_supervisor() -> None:
     The signals that Ray's workers have blocked are heard again.
     """
     if EVENTS_FD in os.environ:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        die_with_parent()
+
+
+def die_with_parent() -> None:
+    """As `die_with_supervisor`, for a process that has nothing to say."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def leave(status: int) -> NoReturn:

@@ -73,8 +73,8 @@ def test_a_rank_is_bound_and_has_its_threads_before_torch_is_imported(
     (tmp_path / "cell.json").write_text(cell.model_dump_json())
     look = (
         "import json, os, sys; from bridgetower_ray.sweep.cells import Cell\n"
-        "from bridgetower_ray.training import __main__\n"
-        "__main__._set_environment(Cell.model_validate_json(open(sys.argv[1]).read()), 1)\n"
+        "from bridgetower_ray.training.before_imports import settle\n"
+        "settle(Cell.model_validate_json(open(sys.argv[1]).read()), 1)\n"
         "print(json.dumps([sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], 'torch' in sys.modules]))"
     )
     command = [sys.executable, "-c", look, str(tmp_path / "cell.json")]

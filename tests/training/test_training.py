@@ -171,8 +171,9 @@ def test_gaudis_mode_is_in_the_environment_before_torch_is_imported(
     text = MINI.replace("cpu", "gaudi2").replace("max_steps: 9", f"max_steps: 9, use_lazy_mode: {lazy}")
     file = write_job(plan_of(text).trials[0], tmp_path)
     code = (
-        "import os, sys; from pathlib import Path; from bridgetower_ray.training import __main__ as entry;"
-        f"entry._set_environment(entry.Job.read(Path({str(file)!r})).trial.cell, 0);"
+        "import os, sys; from pathlib import Path; from bridgetower_ray.training.job import Job;"
+        "from bridgetower_ray.training.before_imports import settle;"
+        f"settle(Job.read(Path({str(file)!r})).trial.cell, 0);"
         "print(os.environ['PT_HPU_LAZY_MODE'], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -140,7 +140,7 @@ def test_ranks_meet_through_hccl(
     hpu: list[str], trial_of: TrialOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As far as it goes without a chip: the environment that our supervisor gives, and the call that is made."""
-    from bridgetower_ray.cluster.supervision import rank_environment
+    from bridgetower_ray.cluster.rank_environment import rank_environment
 
     variables = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     given = rank_environment({}, rank=1, ranks=2, master_port=29500)

@@ -1,0 +1,179 @@
+"""`python -m bridgetower_ray.training.warm SOCKET TRIAL.json`: import what a rank needs once, then fork ranks from it.
+
+A rank that is forked finds everything imported and nothing else done: no device is open, no thread runs, no random
+number was drawn, and no rank leaves anything behind for the next. It is handed on to the supervisor, as a child like
+one that the supervisor started itself. What every rank of this process shares, and cold ones do not, is the seed of
+Python's hashes and where libraries lie in memory.
+"""
+
+import ctypes
+import json
+import os
+import runpy
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bridgetower_ray.errors import BridgetowerRayError
+from bridgetower_ray.training.before_imports import settle
+from bridgetower_ray.training.events import EVENTS_FD
+from bridgetower_ray.training.job import Job
+from bridgetower_ray.training.supervised import PROCESS_START, die_with_parent, leave
+
+NAME = "warm"  # of the process, where a rank's is as it was
+LONGEST_REQUEST = 2**17
+DESCRIPTORS = 2
+DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/dri", "/dev/kfd", "/dev/hl")
+ADOPTED_SECONDS = 0.0005  # between two looks at whose child a rank is
+OWN_NAME = Path("/proc/self/comm")
+ARGUMENTS_AT = (45, 46)  # in /proc/self/stat after the name: `arg_start` and `arg_end` of proc(5)
+AtStart = tuple[str, dict[str, str]]  # a process's name and its environment
+NO_THREAD = "JE_ARROW_MALLOC_CONF"
+
+
+def main() -> int:
+    """Serve until the supervisor closes the socket; exit status 1 if what a rank needs cannot be imported."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    die_with_parent()
+    name, began = OWN_NAME.read_text().strip(), dict(os.environ)
+    OWN_NAME.write_text(NAME)
+    try:
+        settle(Job.read(Path(sys.argv[2])).trial.cell, 0)
+        _import_all()
+    except (BridgetowerRayError, ImportError) as error:
+        _say(channel, refusal=f"{type(error).__name__}: {error}".splitlines()[0])
+        return 1
+    _say(channel, refusal=what_forbids_a_fork())
+    while request := _next_request(channel):
+        told, descriptors = request
+        reason = what_forbids_a_fork()
+        if reason:
+            _say(channel, refusal=reason)
+        else:
+            _fork(channel, told, descriptors, (name, began))
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return 0
+
+
+def _import_all() -> None:
+    """Import what a rank does, without the thread that Arrow's allocator would have: a fork leaves it behind anyway."""
+    ours = NO_THREAD not in os.environ
+    os.environ.setdefault(NO_THREAD, "background_thread:false")
+    import bridgetower_ray.training.worker  # noqa: F401 - imported for those who are forked
+
+    if ours:
+        del os.environ[NO_THREAD]
+
+
+def _say(channel: socket.socket, **answer: Any) -> None:
+    channel.send(json.dumps(answer).encode())
+
+
+def _next_request(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """What a rank is to be, and the descriptors that it writes its events and its output to; None at the end."""
+    message, descriptors, _, _ = socket.recv_fds(channel, LONGEST_REQUEST, DESCRIPTORS)
+    return (json.loads(message), descriptors) if message else None
+
+
+def what_forbids_a_fork() -> str:
+    """Why no rank can be forked from this process; empty if one can.
+
+    Threads that mind forks, as OpenBLAS's, end before one and begin anew after it: those that are left after a first
+    fork are no such.
+    """
+    middle = os.fork()
+    if middle == 0:
+        os._exit(0)
+    os.waitpid(middle, 0)
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads > 1:
+        return f"{threads} threads run once all is imported"
+    opened = sorted(one for one in map(_opened, Path("/proc/self/fd").iterdir()) if one.startswith(DEVICES))
+    return f"{opened[0]} is open once all is imported" if opened else ""
+
+
+def _opened(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""  # the one that the list was read through
+
+
+def _fork(channel: socket.socket, told: dict[str, Any], descriptors: list[int], at_start: AtStart) -> None:
+    """Fork a rank by way of a process that ends at once, so that the supervisor becomes its parent."""
+    middle = os.fork()
+    if middle != 0:
+        os.waitpid(middle, 0)
+        return
+    between = os.getpid()
+    try:
+        if os.fork() != 0:
+            os._exit(0)
+        while os.getppid() == between:
+            time.sleep(ADOPTED_SECONDS)
+        _become_a_rank(told, descriptors, at_start)
+        _say(channel, pid=os.getpid())
+    except BaseException as error:
+        _say(channel, refusal=f"{type(error).__name__}: {error}".splitlines()[0])
+        os._exit(1)
+    channel.close()
+    _run(told["module"], told["arguments"])
+
+
+def _become_a_rank(told: dict[str, Any], descriptors: list[int], at_start: AtStart) -> None:
+    """Be as a process that was started with this environment and has imported what this one has."""
+    (events, log), (name, began) = descriptors, at_start
+    OWN_NAME.write_text(name)
+    os.setpgid(0, told["group"])
+    for output in (1, 2):
+        os.dup2(log, output)
+    os.close(log)
+    os.set_inheritable(events, True)
+    os.chdir(told["folder"])
+    _be_listed_as([sys.executable, "-m", told["module"], *told["arguments"]])
+    _change_environment(began, told["environment"])
+    os.environ |= {EVENTS_FD: str(events), PROCESS_START: NAME}
+    tempfile.tempdir = None
+
+
+def _be_listed_as(command: list[str]) -> None:
+    """Have `ps` show the command that a cold rank would have, as far as it fits where this process's own stands."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = (int(fields[place]) for place in ARGUMENTS_AT)
+    text = b"".join(part.encode() + b"\0" for part in command)[: end - start - 1]
+    ctypes.memset(start, 0, end - start)
+    ctypes.memmove(start, text, len(text))
+
+
+def _change_environment(began: dict[str, str], wanted: dict[str, str]) -> None:
+    """Make of this process's environment what it would be had it begun with `wanted`: libraries have added to it."""
+    for variable in {*began, *wanted}:
+        if variable not in wanted:
+            os.environ.pop(variable, None)
+        elif began.get(variable) != wanted[variable]:
+            os.environ[variable] = wanted[variable]
+
+
+def _run(module: str, arguments: list[str]) -> NoReturn:
+    """As `python -m MODULE ARGUMENTS`."""
+    sys.argv = [module, *arguments]
+    status = 1
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+    except BaseException:
+        traceback.print_exc()
+    leave(status)
+
+
+if __name__ == "__main__":
+    leave(main())
