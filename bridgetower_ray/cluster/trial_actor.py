@@ -77,9 +77,10 @@ class TrialActor(tune.Trainable):
             if reason := self._refusal():
                 return self._report([], Outcome(Kind.FAILED, reason))
             warm = self._warm_process()
-            if warm is not None and not warm.settled(REPORT_SECONDS):
+            if warm is not None and warm.refusal is None:
                 self._phases.enter("importing")
-                return self._report([], phase="importing")
+                if not warm.settled(REPORT_SECONDS):
+                    return self._report([], phase="importing")
             self._group = self._start(warm)
         events = [said for event in self._group.wait(REPORT_SECONDS) for said in self._heard(event)]
         outcome = self._group.outcome

@@ -9,6 +9,7 @@ SECTIONS = (
     "calibration",
     "meter_cost",
     "telemetry_cost",
+    "warm_start",
     "pipelines",
     "scheduling",
     "report_scale",

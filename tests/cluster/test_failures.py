@@ -199,7 +199,7 @@ def test_ranks_that_hang_and_ignore_sigterm_are_ended_with_their_workers_and_the
         "time.sleep(600)\n"
     )
     wrapper(folder, f'[ "$2" = bridgetower_ray.training ] && exec PYTHON {folder}/hang.py; exec PYTHON "$@"')
-    text = MINI.replace("timeout_minutes: 5", "timeout_minutes: 0.05").replace("repeats: 2", "repeats: 1")
+    text = MINI.replace("timeout_minutes: 5", "timeout_minutes: 0.05, start: cold").replace("repeats: 2", "repeats: 1")
     (folder / "sweep.yaml").write_text(with_interpreter(text, folder, devices=2))
     done = command("run", "sweep.yaml", cwd=folder)
     assert done.returncode == 1

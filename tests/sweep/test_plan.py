@@ -51,6 +51,22 @@ def test_cell_ids_do_not_depend_on_names_prices_or_repeats(plan_of: PlanOf) -> N
     assert [cell.cell.cell_id for cell in plan_of(MINI).cells] == [cell.cell.cell_id for cell in plan_of(priced).cells]
 
 
+@pytest.mark.parametrize(
+    ("change", "warm"),
+    [
+        (("cpu", "cpu"), True),
+        (("cpu", "h100"), True),
+        (("cpu", "gaudi2"), False),
+        (("training: {", "training: {cpu_binding: cores, "), False),
+        (("ceilings: false", "ceilings: false, start: cold"), False),
+    ],
+)
+def test_ranks_start_warm_but_where_libraries_look_for_cpus_or_devices_when_they_are_imported(
+    change: tuple[str, str], warm: bool, plan_of: PlanOf
+) -> None:
+    assert {one.cell.starts_warm for one in plan_of(MINI.replace(*change)).trials} == {warm}
+
+
 def test_cell_ids_are_the_same_on_every_machine(plan_of: PlanOf) -> None:
     assert plan_of(MINI).cells[0].cell.cell_id == "9b9679bf07d8"
 
@@ -63,6 +79,7 @@ def test_cell_ids_are_the_same_on_every_machine(plan_of: PlanOf) -> None:
         ("warmup_steps: 2", "warmup_steps: 3"),
         ("max_train_samples: 24", "max_train_samples: 25"),
         ("preset:tiny", "preset:base"),
+        ("ceilings: false", "ceilings: false, start: cold"),
     ],
 )
 def test_cell_ids_change_with_what_decides_the_measurement(change: tuple[str, str], plan_of: PlanOf) -> None:
