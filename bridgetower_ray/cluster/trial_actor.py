@@ -77,10 +77,8 @@ class TrialActor(tune.Trainable):
             if reason := self._refusal():
                 return self._report([], Outcome(Kind.FAILED, reason))
             warm = self._warm_process()
-            if warm is not None and warm.refusal is None:
-                self._phases.enter("importing")
-                if not warm.settled(REPORT_SECONDS):
-                    return self._report([], phase="importing")
+            if warm is not None and not self._settled(warm):
+                return self._report([], phase="importing")
             self._group = self._start(warm)
         events = [said for event in self._group.wait(REPORT_SECONDS) for said in self._heard(event)]
         outcome = self._group.outcome
@@ -151,6 +149,11 @@ class TrialActor(tune.Trainable):
         except OSError:
             return None  # a cold start will say why
         return TrialActor._warm[1]
+
+    def _settled(self, warm: WarmProcess) -> bool:
+        if warm.refusal is None:
+            self._phases.enter("importing")
+        return warm.settled(REPORT_SECONDS)
 
     def _job_file(self) -> Path:
         file = self._folder / "trial.json"
