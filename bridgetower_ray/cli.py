@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,7 @@ def doctor(sweep: Path | None, address: str | None, resources: bool, as_json: bo
 def plan(sweep: Path, address: str | None, as_json: bool, published: bool) -> None:
     """Print every cell of SWEEP with what will become of it. Starts nothing."""
     from bridgetower_ray.report.plan_listing import plan_object, show_plan
+    from bridgetower_ray.report.plan_price import check_budget
     from bridgetower_ray.sweep.plan import make_plan
     from bridgetower_ray.sweep.spec import load_spec
 
@@ -137,18 +139,12 @@ def plan(sweep: Path, address: str | None, as_json: bool, published: bool) -> No
         return
     laid_out = make_plan(spec, _inventory(address), _rows(spec, address))
     earlier = _earlier(spec)
-    _check_budget(laid_out, earlier)
+    if question := spec.measure.question:
+        check_budget(laid_out, question, earlier)
     if as_json:
         click.echo(json.dumps(plan_object(laid_out, earlier, address is not None), indent=2))
     else:
         show_plan(laid_out, earlier, address is not None, _console())
-
-
-def _check_budget(laid_out: "Plan", earlier: "Earlier") -> None:
-    from bridgetower_ray.report.plan_price import check_budget
-
-    if question := laid_out.spec.measure.question:
-        check_budget(laid_out, question, earlier)
 
 
 def _show_published_command(spec: "SweepSpec", as_json: bool) -> None:
@@ -191,8 +187,9 @@ def run(
     # A faulty sweep is refused before Ray is imported, or a store or a cluster touched; a rehearsal has its own inputs.
     rows = None if rehearse else _rows(spec, address)
     laid_out = make_plan(spec, rows=rows)
-    if not rehearse and spec.measure.budget is not None:
-        _check_budget(laid_out, _earlier(spec))
+    earlier = _earlier(spec, fresh) if spec.measure.budget is not None else None
+    if earlier is not None and address is None and not rehearse:
+        _check_budget_here(laid_out, earlier)
     from bridgetower_ray.run import publish_end, rehearse_sweep, run_sweep
 
     console = _console()
@@ -201,7 +198,9 @@ def run(
     if rehearse:
         end = rehearse_sweep(spec, tracking, Path.cwd(), console)
     else:
-        end = run_sweep(spec, tracking, Path.cwd(), address, rows, fresh, console, wait_seconds, unlike_software)
+        end = run_sweep(
+            spec, tracking, Path.cwd(), address, rows, fresh, console, wait_seconds, unlike_software, earlier
+        )
     if interruption.signal is not None:
         console.print(f"interrupted: {end.summary}; run it again to go on", soft_wrap=True)
         sys.exit(interruption.status)
@@ -347,8 +346,23 @@ def _report_folder(reports: Path | None) -> Path:
     return reports or Path("reports")
 
 
-def _earlier(spec: "SweepSpec") -> "Earlier":
-    """From the store, if there is one and it answers; a plan makes none, and needs none."""
+def _check_budget_here(laid_out: "Plan", earlier: "Earlier") -> None:
+    """Before a Ray of this host's own is started, which holds the accelerators of this host."""
+    from bridgetower_ray.doctor.hardware import local_resources
+    from bridgetower_ray.report.plan_price import check_budget
+
+    here = local_resources()
+    trials = tuple(trial for trial in laid_out.trials if trial.cell.accelerator.marker in here)
+    if question := laid_out.spec.measure.question:
+        check_budget(replace(laid_out, trials=trials), question, earlier)
+
+
+def _earlier(spec: "SweepSpec", fresh: bool = False) -> "Earlier":
+    """From the store, if there is one and it answers; a plan makes none, and needs none.
+
+    Args:
+        fresh: what was measured counts for how long it took alone.
+    """
     from bridgetower_ray.report.plan_price import Earlier
     from bridgetower_ray.store.location import check_exists, default_uri
 
@@ -358,7 +372,8 @@ def _earlier(spec: "SweepSpec") -> "Earlier":
         from bridgetower_ray.store.results import earlier_trials
         from bridgetower_ray.store.tracking import Tracking
 
-        return earlier_trials(Tracking(uri), spec.name)
+        found = earlier_trials(Tracking(uri), spec.name)
+        return replace(found, throughputs={}) if fresh else found
     except BridgetowerRayError:
         return Earlier()
 

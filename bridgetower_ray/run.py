@@ -18,6 +18,7 @@ from bridgetower_ray.doctor.judgement import unlike_majors
 from bridgetower_ray.doctor.software import TRAINING_PACKAGES, source_hash, stack
 from bridgetower_ray.errors import UsageError
 from bridgetower_ray.report.efficiency import Spent
+from bridgetower_ray.report.plan_price import Earlier, check_budget
 from bridgetower_ray.store.lease import leased
 from bridgetower_ray.store.location import former_store_key, only_driver, store_key
 from bridgetower_ray.store.publishing import publish
@@ -67,6 +68,7 @@ def run_sweep(
     console: Console,
     wait_seconds: float = 0.0,
     unlike_software: bool = False,
+    earlier: Earlier | None = None,
 ) -> SweepEnd:
     """Run what is not yet measured of the newest sweep run, or a fresh one.
 
@@ -74,6 +76,7 @@ def run_sweep(
         rows: samples of the data set; None where only the nodes can know.
         wait_seconds: how long to wait for nodes that some cell needs and the cluster does not have yet.
         unlike_software: go on where nodes differ in the major version of what trains.
+        earlier: earlier trials, by which a budget that the least rounds do not fit is refused; None: none is.
 
     Raises:
         UsageError: before anything is started, if the sweep cannot be run as asked.
@@ -89,6 +92,8 @@ def run_sweep(
             plan = make_plan(spec, nodes, rows)
             if address and not unlike_software:
                 _check_software(plan, nodes)
+            if earlier is not None and spec.measure.question is not None:
+                check_budget(plan, spec.measure.question, earlier)
             return _carry_out(plan, tracking, base_folder, fresh, console)
 
 

@@ -32,7 +32,7 @@ class Inquiry:
     _over_budget: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._pools = pools(self.sweep_run)
+        self._pools = pools(self.sweep_run, {cell for cell, _ in self.before})
         self._ended = dict(self.before)
         self._courses = {name: self._course(name) for name in self._pools}
         for name in self._pools:

@@ -67,12 +67,14 @@ def price_of(plan: Plan, question: Question, earlier: Earlier) -> Price:
 
 
 def check_budget(plan: Plan, question: Question, earlier: Earlier) -> None:
-    """Refuse a question whose least rounds are above its budget.
+    """Refuse a question whose least rounds are above its budget, unless they have been measured.
 
     Raises:
         UsageError: with the price of a round; by earlier trials, or else by the least that a trial can take.
     """
     first = [trial for trial in plan.trials if trial.repeat == 1]
+    if all(len(earlier.throughputs.get(cell, ())) >= question.least for cell in _cells(first)):
+        return
     seconds = {cell: earlier.seconds.get(cell, LEAST_SECONDS) for cell in _cells(first)}
     spent = _spent(first, seconds)
     for price, limit, unit in (

@@ -8,7 +8,7 @@ from bridgetower_ray.report.comparisons import Comparison, compare
 from bridgetower_ray.report.efficiency import SECONDS_PER_HOUR
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.stats import repeats_for
-from bridgetower_ray.report.stopping import RULE, Course, Pool, Why, pools
+from bridgetower_ray.report.stopping import RULE, Course, Why
 from bridgetower_ray.report.tables import Table
 from bridgetower_ray.sweep.question import Question
 
@@ -47,20 +47,17 @@ def answers(results: SweepResults) -> list[Answer]:
     question = results.sweep_run.question
     if question is None:
         return []
-    return [
-        Answer(name, found, _ratios(results, question, pools(results.sweep_run)[name], found), question)
-        for name, found in results.courses.items()
-    ]
+    return [Answer(name, found, _ratios(results, question, found), question) for name, found in results.courses.items()]
 
 
-def _ratios(results: SweepResults, question: Question, pool: Pool, found: Course) -> tuple[Comparison, ...]:
+def _ratios(results: SweepResults, question: Question, found: Course) -> tuple[Comparison, ...]:
     """Over what the table compares with, or over the fastest cell."""
-    cells = [one for one in results.to_measure if one.cell.cell_id in pool.cells]
+    cells = [one for one in results.to_measure if one.cell.cell_id in found.pool.cells]
     if question.goal == "fastest":
         left = [one for one in cells if one.cell.cell_id not in found.given_up]
         against = [max(left or cells, key=lambda one: one.throughput or 0.0)]
     else:
-        against = [one for one in cells if one.cell.cell_id in pool.references]
+        against = [one for one in cells if one.cell.cell_id in found.pool.references]
     return tuple(
         compare(one, other, results)
         for place, other in enumerate(against)

@@ -273,7 +273,8 @@ def courses_of(sweep_run: SweepRun, ended: Mapping[tuple[str, int], Ended]) -> d
     if sweep_run.question is None:
         return {}
     ends = {name: one.rounds for name, one in sweep_run.decisions.items() if one.over_budget}
-    return {name: course(sweep_run.question, pool, ended, ends.get(name)) for name, pool in pools(sweep_run).items()}
+    found = pools(sweep_run, {cell for cell, _ in ended})
+    return {name: course(sweep_run.question, pool, ended, ends.get(name)) for name, pool in found.items()}
 
 
 def _repeats(sweep_run: SweepRun, courses: Mapping[str, Course], cell: CellRecord) -> int:

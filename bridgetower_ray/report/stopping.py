@@ -10,7 +10,7 @@ confidence interval for the mean", the same 39, 1968). `python -m tests.bench st
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -71,9 +71,12 @@ class Look:
 class Course:
     """The cells of each round that is decided upon, the looks that decided it, and why no other round follows.
 
+    `pool` is the accelerator's.
+
     `complete` is whether all trials of these rounds have ended: the last rounds are decided upon before they are run.
     """
 
+    pool: Pool
     rounds: tuple[frozenset[str], ...]
     looks: tuple[Look, ...]
     why: Why | None
@@ -113,13 +116,20 @@ class Course:
 Trials = Mapping[tuple[str, int], Ended]
 
 
-def pools(sweep_run: SweepRun) -> dict[str, Pool]:
-    """The accelerators whose cells are run, with those that the report compares with: first setting and baseline."""
+def pools(sweep_run: SweepRun, measured: Collection[str] = ()) -> dict[str, Pool]:
+    """The accelerators whose cells are run, with those that the report compares with: first setting and baseline.
+
+    Args:
+        measured: ids of cells that have results. An accelerator whose nodes have gone has its course all the same.
+    """
     plain_first = sorted(sweep_run.cells, key=lambda cell: bool(cell.axes.get("mediapipe_dataloader", False)))
     found: dict[str, list[str]] = {}
+    runnable = {str(cell.axes["accelerator"]) for cell in sweep_run.cells if cell.kind is Kind.RUNNABLE}
     for cell in sweep_run.cells:
-        if cell.kind is Kind.RUNNABLE and cell.same_as is None:
-            found.setdefault(str(cell.axes["accelerator"]), []).append(cell.cell_id)
+        name = str(cell.axes["accelerator"])
+        takes_part = cell.kind is Kind.RUNNABLE or (name not in runnable and cell.cell_id in measured)
+        if takes_part and cell.same_as is None:
+            found.setdefault(name, []).append(cell.cell_id)
     compared_with = {
         cell.cell_id
         for cell in sweep_run.cells
@@ -139,7 +149,7 @@ def course(question: Question, pool: Pool, ended: Trials, most: int | None = Non
         most: rounds that the budget leaves, where it ends them.
     """
     rounds, looks, why = _decided(question, pool, ended, most)
-    return Course(tuple(rounds), tuple(looks), why, not _under_way(rounds, len(rounds), ended))
+    return Course(pool, tuple(rounds), tuple(looks), why, not _under_way(rounds, len(rounds), ended))
 
 
 def _under_way(rounds: Sequence[frozenset[str]], last: int, ended: Trials) -> bool:
@@ -182,8 +192,10 @@ def _stopped(question: Question, look: Look, under_way: frozenset[str]) -> tuple
 def _look(question: Question, pool: Pool, cells: frozenset[str], ended: Trials, after: int) -> Look:
     """At the rounds up to one, of the cells that are still in them; a later one may have trials that have ended too."""
     found = _Measured({key: one for key, one in ended.items() if key[0] in pool.cells and key[1] <= after})
-    rounds = "the first round" if after == 1 else f"{after} rounds"
-    given_up = {cell: f"not measured in {rounds}" for cell in cells if not found.values(cell)}
+    unmeasured = sorted(cell for cell in cells if not found.values(cell))
+    if unmeasured and after == 1:
+        return Look(after, math.inf, {})  # once may be chance
+    given_up = dict.fromkeys(unmeasured, f"not measured in {after} rounds")
     left = [cell for cell in pool.cells if cell in cells and cell not in given_up]
     if question.goal == "table":
         return Look(after, found.widest(left, pool.references, pool.across), given_up)

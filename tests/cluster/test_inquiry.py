@@ -13,7 +13,9 @@ from bridgetower_ray.cluster.connection import simulated
 from bridgetower_ray.cluster.inquiry import Inquiry
 from bridgetower_ray.cluster.progress import PlainView
 from bridgetower_ray.cluster.tune_run import run_trials
+from bridgetower_ray.errors import UsageError
 from bridgetower_ray.report.efficiency import Spent
+from bridgetower_ray.report.plan_price import Earlier, check_budget
 from bridgetower_ray.report.records import SweepResults, gather
 from bridgetower_ray.report.stopping import Ended, Why
 from bridgetower_ray.store.location import default_uri
@@ -212,11 +214,31 @@ def test_a_plan_says_what_the_question_is_expected_to_take(folder: Path) -> None
 
 def test_a_budget_that_the_least_rounds_do_not_fit_is_refused_with_the_price_of_a_round(folder: Path) -> None:
     (folder / "sweep.yaml").write_text(ASKING.replace("precision: 3%", "precision: 3%, budget: {cost: 0.3}"))
-    for one in ("plan", "run"):
-        refused = command(one, "sweep.yaml", cwd=folder)
-        assert refused.returncode == 2
-        assert "a round takes about 0.23 in money (6 trials), and the least are 2 rounds" in refused.stderr
+    refused = command("plan", "sweep.yaml", cwd=folder)
+    assert refused.returncode == 2
+    assert "a round takes about 0.23 in money (6 trials), and the least are 2 rounds" in refused.stderr
+
+
+def test_a_run_on_this_host_is_refused_before_anything_is_made(folder: Path) -> None:
+    """By the accelerators that are here: another one's rounds are not run."""
+    text = MINI.replace("[cpu]", "[cpu, h100]").replace(
+        "repeats: 2", "precision: 3%, budget: {accelerator_hours: 0.03}"
+    )
+    (folder / "sweep.yaml").write_text(text)
+    refused = command("run", "sweep.yaml", cwd=folder)
+    assert refused.returncode == 2
+    assert "a round takes about 0.017 accelerator hours (2 trials)" in refused.stderr
     assert not (folder / "mlflow.db").exists()
+
+
+def test_least_rounds_that_are_measured_already_are_held_by_any_budget(spec_of: SpecOf) -> None:
+    plan = make_plan(spec_of(ASKING))
+    question = plan.spec.measure.question
+    assert question is not None
+    tight = question.model_copy(update={"accelerator_hours": 1e-6})
+    with pytest.raises(UsageError, match="the budget of 1e-06 does not hold them"):
+        check_budget(plan, tight, Earlier())
+    check_budget(plan, tight, Earlier(throughputs={one.cell.cell_id: [1.0, 2.0] for one in plan.trials}))
 
 
 def test_the_fastest_of_one_cell_is_refused(folder: Path) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from bridgetower_ray.report.comparisons import compare
-from bridgetower_ray.report.question_table import question_table
+from bridgetower_ray.report.question_table import answers, question_table
 from bridgetower_ray.report.records import SweepResults, gather
 from bridgetower_ray.report.render import document_of, to_markdown
 from bridgetower_ray.report.stopping import Ended, Pool, Why, course
+from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.question import Goal, Question
 from bridgetower_ray.sweep.spec import SweepSpec
 from bridgetower_ray.sweep.sweep_run import Decision
@@ -74,15 +75,22 @@ def test_the_least_number_of_rounds_is_run_whatever_a_look_shows() -> None:
 
 def test_a_cell_that_fails_leaves_and_the_others_go_on() -> None:
     values: dict[str, list[float | None]] = {**QUIET, "c": [None] * 6}
-    found = course(QUESTION, POOL, ended(values, 3))
-    assert found.given_up == {"c": "not measured in the first round"}
-    assert [found.wants("c", repeat) for repeat in (2, 3)] == [True, False]
+    found = course(QUESTION, POOL, ended(values, 4))
+    assert found.given_up == {"c": "not measured in 2 rounds"}
+    assert [found.wants("c", repeat) for repeat in (3, 4)] == [True, False]
     assert found.why is Why.PRECISE
 
 
-def test_where_nothing_can_be_measured_nothing_more_is_run() -> None:
+def test_a_cell_that_failed_once_stays() -> None:
+    values: dict[str, list[float | None]] = {**LOUD, "c": [None, *LOUD["c"][1:]]}
+    found = course(QUESTION, POOL, ended(values, 6))
+    assert found.given_up == {}
+    assert (found.why, found.asked("c")) == (Why.MOST, 6)
+
+
+def test_where_nothing_could_be_measured_twice_nothing_more_is_run() -> None:
     found = course(QUESTION, POOL, ended({cell: [None] * 6 for cell in POOL.cells}, 6))
-    assert (found.why, len(found.rounds)) == (Why.NOTHING, 2)
+    assert (found.why, len(found.rounds)) == (Why.NOTHING, 3)
 
 
 def test_a_ratio_to_another_accelerator_asks_for_each_sides_own_mean() -> None:
@@ -215,6 +223,16 @@ def test_a_recorded_budget_ends_the_rounds_of_the_report_too(spec_of: SpecOf) ->
     again = gather(sweep_run, [FakeRun(one.tags, one.metrics, one.params) for one in runs_of(results)])
     assert again.courses["cpu"].ended_by is Why.BUDGET
     assert again.complete
+
+
+def test_an_accelerator_whose_node_has_gone_has_its_course_in_the_report(spec_of: SpecOf) -> None:
+    results = results_after(spec_of(ASKING), {cell: series[:3] for cell, series in LOUD.items()})
+    gone = tuple(one.model_copy(update={"kind": Kind.UNAVAILABLE}) for one in results.sweep_run.cells)
+    sweep_run = results.sweep_run.model_copy(update={"cells": gone})
+    again = gather(sweep_run, [FakeRun(one.tags, one.metrics, one.params) for one in runs_of(results)])
+    assert again.courses["cpu"].rounds == results.courses["cpu"].rounds
+    assert again.courses["cpu"].ended_by is None
+    assert len(answers(again)[0].ratios) == len(answers(results)[0].ratios) > 0
 
 
 def runs_of(results: SweepResults) -> list[FakeRun]:
