@@ -9,12 +9,14 @@ Python's hashes and where libraries lie in memory.
 import ctypes
 import json
 import os
+import re
 import runpy
 import socket
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +32,8 @@ DESCRIPTORS = 2
 DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/dri", "/dev/kfd", "/dev/hl")
 ADOPTED_SECONDS = 0.0005  # between two looks at whose child a rank is
 OWN_NAME = Path("/proc/self/comm")
+MADV_POPULATE_WRITE = 23
+WRITABLE_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw.p .*?^Anonymous: +(\d+) kB", re.MULTILINE | re.DOTALL)
 ARGUMENTS_AT = (45, 46)  # in /proc/self/stat after the name: `arg_start` and `arg_end` of proc(5)
 AtStart = tuple[str, dict[str, str]]  # a process's name and its environment
 NO_THREAD = "JE_ARROW_MALLOC_CONF"
@@ -137,6 +141,7 @@ def _become_a_rank(told: dict[str, Any], descriptors: list[int], at_start: AtSta
     os.chdir(told["folder"])
     _be_listed_as([sys.executable, "-m", told["module"], *told["arguments"]])
     _change_environment(began, told["environment"])
+    _own_memory()
     os.environ |= {EVENTS_FD: str(events), PROCESS_START: NAME}
     tempfile.tempdir = None
 
@@ -148,6 +153,24 @@ def _be_listed_as(command: list[str]) -> None:
     text = b"".join(part.encode() + b"\0" for part in command)[: end - start - 1]
     ctypes.memset(start, 0, end - start)
     ctypes.memmove(start, text, len(text))
+
+
+def _own_memory() -> None:
+    """Copy what is still shared with the process this one is forked from, lest steps in the window wait for that.
+
+    Mappings of which little is in use are passed over. A kernel before 5.14 copies each page when it is first written.
+    """
+    libc = ctypes.CDLL(None)
+    for place, size in _mappings_in_use(Path("/proc/self/smaps").read_text()):
+        libc.madvise(ctypes.c_void_p(place), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+
+
+def _mappings_in_use(smaps: str) -> Iterator[tuple[int, int]]:
+    """Address and bytes of the private writable mappings of which half or more is in memory."""
+    for first, last, kilobytes in WRITABLE_MAPPING.findall(smaps):
+        place, size = int(first, 16), int(last, 16) - int(first, 16)
+        if 2 * 1024 * int(kilobytes) >= size:
+            yield place, size
 
 
 def _change_environment(began: dict[str, str], wanted: dict[str, str]) -> None:

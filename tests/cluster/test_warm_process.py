@@ -23,6 +23,7 @@ from tests.conftest import ONE_CELL
 
 PlanOf = Callable[[str], Plan]
 
+SHARED_KILOBYTES = 40_000  # a tenth of what a rank has imported
 # What a rank says of itself, as the module that it is started as.
 LOOK = """
 import json, os, resource, signal, sys, tempfile, threading
@@ -52,6 +53,7 @@ said = {
     "descriptors": sorted(os.readlink(f"/proc/self/fd/{n}").partition(":")[0] for n in os.listdir("/proc/self/fd")
                           if int(n) > 2 and os.path.exists(f"/proc/self/fd/{n}")),
     "imported": "torch" in sys.modules,
+    "shared_kilobytes": int(open("/proc/self/smaps_rollup").read().partition("Shared_Dirty:")[2].split()[0]),
 }
 with os.fdopen(int(os.environ["BRIDGETOWER_RAY_EVENTS_FD"]), "w") as events:
     events.write(json.dumps({"event": "said", **said}) + chr(10))
@@ -112,6 +114,7 @@ def test_a_warm_rank_is_for_all_purposes_one_started_cold(
         group = ProcessGroup(command, 1, tmp_path, warm=warm)
         (forked,) = said_by(group)
     assert [cold.pop("imported"), forked.pop("imported")] == [False, True]
+    assert [one.pop("shared_kilobytes") < SHARED_KILOBYTES for one in (cold, forked)] == [True, True]
     starts = [one["environment"].pop("BRIDGETOWER_RAY_PROCESS_START") for one in (cold, forked)]
     assert starts == ["cold", "warm"]
     for one in (cold, forked):  # a number of a descriptor
