@@ -221,8 +221,10 @@ def test_a_budget_that_the_least_rounds_do_not_fit_is_refused_with_the_price_of_
 
 def test_a_run_on_this_host_is_refused_before_anything_is_made(folder: Path) -> None:
     """By the accelerators that are here: another one's rounds are not run."""
-    text = MINI.replace("[cpu]", "[cpu, h100]").replace(
-        "repeats: 2", "precision: 3%, budget: {accelerator_hours: 0.03}"
+    text = (
+        MINI.replace("[cpu]", "[cpu, h100]")
+        .replace("repeats: 2", "precision: 3%, budget: {accelerator_hours: 0.03}")
+        .replace("max_train_samples: 24", "max_train_samples: 64")
     )
     (folder / "sweep.yaml").write_text(text)
     refused = command("run", "sweep.yaml", cwd=folder)
