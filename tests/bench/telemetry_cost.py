@@ -55,7 +55,7 @@ def main() -> None:
             ratios = [_ratio(training, with_it_first=bool(pair % 2)) for pair in range(PAIRS)]
         finally:
             training.kill()
-        found = (statistics.median(ratios), *_interval_of_median(sorted(ratios)))
+        found = (statistics.median(ratios), *interval_of_median(sorted(ratios)))
         at_times = "{:.4f} [{:.4f}, {:.4f}]".format(*found)
         at_its_rate = "{:.4f} [{:.4f}, {:.4f}]".format(*(ratio ** (1 / TIMES) for ratio in found))
         print(f"throughput with telemetry / without, median of {PAIRS} pairs at {TIMES} times its rate: {at_times}")
@@ -76,7 +76,7 @@ def _ratio(training: subprocess.Popen[str], with_it_first: bool) -> float:
     return rates[True] / rates[False]
 
 
-def _interval_of_median(ordered: list[float]) -> tuple[float, float]:
+def interval_of_median(ordered: list[float]) -> tuple[float, float]:
     """95 % interval by order statistics: a host that is disturbed now and then gives outliers, and no normal errors."""
     place = int(stats.binom.ppf(0.025, len(ordered), 0.5))
     return ordered[place], ordered[-1 - place]
