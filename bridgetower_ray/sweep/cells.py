@@ -110,7 +110,13 @@ class Cell(Strict):
     @property
     def kind_of_process(self) -> str:
         """What decides, beside the interpreter, in which process its ranks find all imported as they would do it."""
-        return f"{self.accelerator.device} {self.devices} {self.training.cpu_threads_per_rank}"
+        parts = (self.accelerator.device, self.devices, self.training.cpu_threads_per_rank)
+        return f"{parts} {self.compiles and self.measure.compile_cache}"
+
+    @property
+    def compiles(self) -> bool:
+        """Whether graphs are compiled for it: on a Gaudi always, elsewhere by torch.compile."""
+        return self.accelerator.device == "hpu" or self.training.torch_compile
 
     @property
     def warmup_steps(self) -> int:

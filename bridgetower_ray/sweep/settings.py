@@ -120,6 +120,9 @@ class MeasureSettings(Strict):
     budget: BudgetSettings | None = Field(None, description="of a precision: what it may cost")
     order_seed: Count = Field(0, description="of the order in which each round runs an accelerator's cells")
     ceilings: bool = True
+    compile_cache: bool = Field(
+        True, description="keep compiled graphs on the node, so that only the first trial of a cell compiles them"
+    )
     start: Literal["warm", "cold"] = Field(
         "warm", description="warm: ranks are forked from a process that has imported what they need, where one can be"
     )

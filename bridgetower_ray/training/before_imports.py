@@ -5,6 +5,7 @@ import os
 from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.training.autocast_lists import declare_autocast_lists
 from bridgetower_ray.training.binding import bind
+from bridgetower_ray.training.compile_caches import declare_compile_caches
 from bridgetower_ray.training.unused import hide_unused
 from bridgetower_ray.training.variables import forget_unheard
 
@@ -20,6 +21,7 @@ def settle(cell: Cell, local_rank: int) -> None:
     threads = bind(cell, local_rank)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
+    declare_compile_caches(cell)
     if cell.accelerator.device == "hpu":
         declare_autocast_lists(cell.training.gaudi_config_name)
         os.environ["PT_HPU_LAZY_MODE"] = "1" if cell.training.use_lazy_mode else "0"

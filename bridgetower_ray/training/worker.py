@@ -16,6 +16,7 @@ from bridgetower_ray.sweep.cells import Cell
 from bridgetower_ray.training.backends.choice import backend_for
 from bridgetower_ray.training.backends.contract import Backend
 from bridgetower_ray.training.ceilings import Ceilings, gather
+from bridgetower_ray.training.compile_caches import compile_cache
 from bridgetower_ray.training.edges import Edges, HostWatch
 from bridgetower_ray.training.environment import describe_environment
 from bridgetower_ray.training.events import Events
@@ -189,6 +190,7 @@ def _describe_run(
             "multiprocessing_context": torch.multiprocessing.get_start_method(),
             "trainer": backend.trainer_class.__name__,
             "ranks": arguments.world_size,
+            "compile_cache": compile_cache(cell),
             **backend.facts(trainer),
             "total_batch": cell.total_batch,
             "total_steps": total_steps,
