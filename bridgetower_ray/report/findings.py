@@ -8,6 +8,7 @@ from bridgetower_ray.report.limits import held_back_by, worker_advice
 from bridgetower_ray.report.question_table import answers
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.tables import ceiling_text, figure, percent
+from bridgetower_ray.report.window_length import window_advice
 from bridgetower_ray.sweep.outcomes import Kind
 
 NAMES_LENGTH = 300
@@ -24,6 +25,7 @@ def findings(results: SweepResults) -> list[str]:
         *_limits(results),
         *(advice.sentence for advice in worker_advice(results)),
         *_pipelines(results),
+        *window_advice(results),
         *_stragglers(results),
         *_hidden_neighbours(results),
         *_not_measured(results),

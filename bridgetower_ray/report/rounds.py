@@ -43,6 +43,11 @@ class Rounds:
             if sizes[when] > 1:
                 self._of_cell.setdefault(cell, {})[when] = math.log(value)
 
+    @property
+    def residual(self) -> tuple[float, int]:
+        """Variance of the log throughput within rounds, pooled over the cells, and its degrees of freedom."""
+        return (self._residuals.variance, self._residuals.degrees) if self._of_cell else (0.0, 0)
+
     def ratio(self, numerator: str, denominator: str, confidence: float = CONFIDENCE) -> WithinRounds | None:
         """One cell over another; None unless all that was measured of the one was in rounds of the other, two or more.
 

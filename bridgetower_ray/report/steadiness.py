@@ -9,6 +9,7 @@ from typing import Any
 
 STRETCHES = 12
 FEWEST_STEPS = 3 * STRETCHES
+BATCHES = 10
 TREND, LEVELS, FALLS_OUT = 0.05, 0.10, 0.30  # shares of the pace that are worth a word
 IN_ORDER = 0.9  # Spearman's rank correlation of 12 stretches with their order; by chance in fewer than 1 of 10,000
 APART = 6.0  # times the spread within levels that two levels, or one stretch, are apart: the best split is searched for
@@ -76,6 +77,20 @@ def pace_of(steps: Iterable[Mapping[str, Any]]) -> Pace | None:
         return None
     edges = [round(place * len(seconds) / STRETCHES) for place in range(STRETCHES + 1)]
     return Pace(tuple(_usual(seconds[start:end]) for start, end in pairwise(edges)))
+
+
+def standard_error(steps: Iterable[Mapping[str, Any]]) -> float | None:
+    """Of the mean step of a trial's window, as a share of it, by its first rank; None for a window too short to tell.
+
+    By the means of consecutive batches of steps, for steps that follow one another are not independent (L. W. Schruben,
+    "Confidence interval estimation using standardized time series", Operations Research 31, 1983, compares the ways).
+    """
+    seconds = [step["seconds"] for step in steps if not step["warmup"] and not step.get("rank")]
+    size = len(seconds) // BATCHES
+    if len(seconds) < FEWEST_STEPS:
+        return None
+    means = [statistics.fmean(seconds[place * size : (place + 1) * size]) for place in range(BATCHES)]
+    return statistics.stdev(means) / math.sqrt(BATCHES) / statistics.fmean(means)
 
 
 def _usual(seconds: Sequence[float]) -> float:

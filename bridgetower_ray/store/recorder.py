@@ -10,7 +10,7 @@ from bridgetower_ray.report.efficiency import efficiency_figures
 from bridgetower_ray.report.flags import flags_of
 from bridgetower_ray.report.ranks import rank_figures
 from bridgetower_ray.report.records import HEADLINE, usable
-from bridgetower_ray.report.steadiness import pace_of
+from bridgetower_ray.report.steadiness import pace_of, standard_error
 from bridgetower_ray.report.stopping import Ended
 from bridgetower_ray.store.redaction import redact
 from bridgetower_ray.store.spool import Spool
@@ -271,7 +271,9 @@ def _figures(attempt: _Attempt) -> dict[str, Any] | None:
     made = efficiency_figures(measured, trial.cell.devices, peak, trial.price_per_hour)
     pace = pace_of(attempt.steps)
     doubt = {"unsteady": f"{pace.doubt} {pace.picture}"} if pace is not None and pace.doubt else {}
-    return {**measured, **rank_figures(attempt.steps), **made, **doubt}
+    error = standard_error(attempt.steps)
+    open_still = {} if error is None else {"window_standard_error": error}
+    return {**measured, **rank_figures(attempt.steps), **made, **doubt, **open_still}
 
 
 def _verdict(attempt: _Attempt) -> str | None:
