@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from bridgetower_ray.report.stats import CONFIDENCE, MOST_REPEATS, Ratio
+from bridgetower_ray.report.stats import CONFIDENCE, MOST_REPEATS, Ratio, t_quantile
 
 UNEQUAL_BELOW = 0.5  # p: with few rounds the test sees little, and pooling what is unlike costs coverage
 LENT_DEGREES = 2  # of the pooled residual to a pair's own; the coverage of both choices is simulated by `make bench`
@@ -105,7 +105,7 @@ class Rounds:
         M. S. Bartlett, "Properties of sufficiency and statistical tests", Proceedings of the Royal Society A 160
         (1937), with each cell's share of the degrees of freedom that the fit leaves.
         """
-        from scipy import stats
+        from scipy.special import chdtrc
 
         fit = self._residuals
         sums, count = fit.sums, len(fit.sums)
@@ -116,7 +116,7 @@ class Rounds:
         each = fit.degrees / count
         excess = fit.degrees * math.log(fit.variance) - each * math.fsum(math.log(one / each) for one in sums.values())
         corrected = excess / (1 + (count / each - 1 / fit.degrees) / (3 * (count - 1)))
-        return float(stats.chi2.sf(corrected, count - 1)) >= UNEQUAL_BELOW
+        return float(chdtrc(count - 1, corrected)) >= UNEQUAL_BELOW
 
 
 @dataclass(frozen=True)
@@ -130,20 +130,15 @@ class _Residuals:
 
 def rounds_needed(found: WithinRounds, rounds: int) -> int | None:
     """Rounds that would separate a ratio from 1 at the spread seen; None if no sensible number would."""
-    from scipy import stats
-
     difference, degrees_a_round = abs(math.log(found.ratio.value)), max(1.0, found.degrees / max(1, rounds - 1))
     for wanted in range(rounds + 1, MOST_REPEATS + 1):
-        quantile = float(stats.t.ppf(0.5 + CONFIDENCE / 2, degrees_a_round * (wanted - 1)))
-        if quantile * found.error * math.sqrt(rounds / wanted) < difference:
+        if t_quantile(degrees_a_round * (wanted - 1)) * found.error * math.sqrt(rounds / wanted) < difference:
             return wanted
     return None
 
 
 def _interval(difference: float, error: float, degrees: int, method: str, confidence: float) -> WithinRounds:
     """From a difference of logarithms and its standard error."""
-    from scipy import stats
-
-    margin = float(stats.t.ppf(0.5 + confidence / 2, degrees)) * error
+    margin = t_quantile(degrees, confidence) * error
     ratio = Ratio(math.exp(difference), math.exp(difference - margin), math.exp(difference + margin))
     return WithinRounds(ratio, method, error, degrees)
