@@ -107,11 +107,12 @@ def said_by(group: ProcessGroup) -> list[dict[str, Any]]:
 def test_a_warm_rank_is_for_all_purposes_one_started_cold(
     job_file: Path, module_of: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
-    command = module_of(LOOK)
-    (cold,) = said_by(ProcessGroup(command, 1, tmp_path))
+    command, folder = module_of(LOOK), tmp_path / "trial"
+    folder.mkdir()
+    (cold,) = said_by(ProcessGroup(command, 1, folder))
     with warm_from(job_file) as warm:
         assert warm.refusal == ""
-        group = ProcessGroup(command, 1, tmp_path, warm=warm)
+        group = ProcessGroup(command, 1, folder, warm=warm)
         (forked,) = said_by(group)
     assert [cold.pop("imported"), forked.pop("imported")] == [False, True]
     assert [one.pop("shared_kilobytes") < SHARED_KILOBYTES for one in (cold, forked)] == [True, True]
