@@ -144,7 +144,8 @@ def _carry_out_claimed(plan: Plan, tracking: Tracking, base_folder: Path, fresh:
         ended = _run(trials, inquiry, sweep_run, plan.spec, tracking, experiment_id, spool, base_folder, console)
         if inquiry is not None:
             with contextlib.suppress(StoreUnavailable):  # all but a budget's the report makes anew
-                tracking.describe(experiment_id, sweep_run.model_copy(update={"decisions": inquiry.decisions}))
+                decisions = {**sweep_run.decisions, **inquiry.decisions}
+                tracking.describe(experiment_id, sweep_run.model_copy(update={"decisions": decisions}))
         waits = _write_what_waits(tracking, experiment_id, spool, console)
         return SweepEnd(sweep_run, ended, inquiry.outlook.trials if inquiry else len(trials), waits)
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from bridgetower_ray.cluster.handed_down import as_a_child_of_the_raylet
 from bridgetower_ray.cluster.rank_environment import handed_to_ranks, rank_environment
 from bridgetower_ray.cluster.rendezvous import RendezvousPort
-from bridgetower_ray.cluster.warm_process import WarmProcess, reap
+from bridgetower_ray.cluster.warm_process import NotForkedError, WarmProcess, reap
 from bridgetower_ray.doctor.processes import wait_until_gone
 from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.training.events import EVENTS_FD
@@ -85,16 +85,23 @@ class ProcessGroup:
         self._started = time.monotonic()
         self.outcome: Outcome | None = None
         self._port: RendezvousPort | None = None
-        inherited = handed_to_ranks(command[0], folder)
         try:
             self._port = RendezvousPort() if ranks > 1 else None
-            for rank in range(ranks):
-                port = self._port.number if self._port else 0
-                environment = rank_environment(inherited, rank, ranks, port)
-                self._start(command, rank, environment)
+            try:
+                self._start_all(command, ranks)
+            except NotForkedError as error:  # never warm and cold ranks in one trial
+                self._kill()
+                self._readers, self._processes, self._warm = [], [], None
+                self._start_all(command, ranks, f"cold: {error}")
         except OSError as error:
             self.whole_node = True
             self._end(Outcome(Kind.FAILED, f"{command[0]} cannot be started: {error.strerror}"))
+
+    def _start_all(self, command: Sequence[str], ranks: int, start: str = "cold") -> None:
+        inherited = {**handed_to_ranks(command[0], self._folder), PROCESS_START: start}
+        for rank in range(ranks):
+            port = self._port.number if self._port else 0
+            self._start(command, rank, rank_environment(inherited, rank, ranks, port))
 
     def _start(self, command: Sequence[str], rank: int, environment: dict[str, str]) -> None:
         read_end, write_end = os.pipe()
@@ -111,22 +118,15 @@ class ProcessGroup:
         self._processes.append(process)
 
     def _process(self, command: Sequence[str], environment: dict[str, str], events: int, log: int) -> Child:
-        """A rank that is forked from the warm process; a cold one if it cannot be."""
         group = self._processes[0].pid if self._processes else 0
-        start = "cold"
         if self._warm is not None:
-            forked = self._warm.fork(command[2:], environment, events, log, group)
-            if forked is not None:
-                return forked
-            if group:
-                raise OSError(0, f"a rank was not forked: {self._warm.refusal}")  # never warm and cold ranks in one
-            start, self._warm = f"cold: {self._warm.refusal}", None
+            return self._warm.fork(command[2:], environment, events, log, group)
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**environment, EVENTS_FD: str(events), PROCESS_START: start},
+            env={**environment, EVENTS_FD: str(events)},
             pass_fds=(events,),
             process_group=group,
         )

@@ -5,7 +5,6 @@ import ctypes
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgetower_ray.cluster.handed_down import as_a_child_of_the_raylet
+from bridgetower_ray.errors import BridgetowerRayError
 
 WARM = "bridgetower_ray.training.warm"
 PR_SET_CHILD_SUBREAPER = 36
@@ -36,6 +36,10 @@ class Forked:
             _, status = os.waitpid(self.pid, 0)
             self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
+
+
+class NotForkedError(BridgetowerRayError):
+    """A rank was not forked, and is to start cold."""
 
 
 class WarmProcess:
@@ -80,10 +84,8 @@ class WarmProcess:
                 self._refuse(f"the warm process was not ready within {IMPORT_SECONDS:g} s")
         return self.refusal is not None
 
-    def fork(
-        self, command: Sequence[str], environment: Mapping[str, str], events: int, log: int, group: int
-    ) -> Forked | None:
-        """A new rank, or None: `refusal` says why.
+    def fork(self, command: Sequence[str], environment: Mapping[str, str], events: int, log: int, group: int) -> Forked:
+        """A new rank.
 
         Args:
             command: a module and its arguments, as after `python -m`.
@@ -91,9 +93,12 @@ class WarmProcess:
             events: the descriptor that the rank writes its events to.
             log: the descriptor that it writes its output to.
             group: the process group to be in, 0 for its own.
+
+        Raises:
+            NotForkedError: none can be, now or any more; `refusal` and the error say why.
         """
         if self.refusal != "":
-            return None
+            raise NotForkedError(self.refusal)
         told = {
             "module": command[0],
             "arguments": list(command[1:]),
@@ -101,16 +106,21 @@ class WarmProcess:
             "folder": str(Path.cwd()),
             "group": group,
         }
+        # A rank goes on once it is known here: one that comes too late ends as it finds that nobody waits for it.
+        wait, go = os.pipe()
         try:
-            socket.send_fds(self._channel, [json.dumps(told).encode()], [events, log])
+            socket.send_fds(self._channel, [json.dumps(told).encode()], [events, log, wait])
+            answer = self._answer(FORK_SECONDS) or {"refusal": "the warm process does not answer", "lost": True}
+            if "refusal" not in answer:
+                os.write(go, b"1")
+                return Forked(answer["pid"])
         except OSError as error:
-            self._refuse(f"the warm process cannot be asked: {error.strerror}", lost=True)
-            return None
-        answer = self._answer(FORK_SECONDS) or {"refusal": "the warm process does not answer", "lost": True}
-        if "pid" not in answer:
-            self._refuse(**answer)
-            return None
-        return Forked(answer["pid"])
+            answer = {"refusal": f"the warm process cannot be asked: {error.strerror}", "lost": True}
+        finally:
+            os.close(wait)
+            os.close(go)
+        self._refuse(**answer)
+        raise NotForkedError(self.refusal)
 
     def _answer(self, seconds: float) -> dict[str, Any] | None:
         """The next message; None if none came within `seconds`."""
@@ -126,7 +136,9 @@ class WarmProcess:
         lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else ""
 
-    def _refuse(self, refusal: str, lost: bool = False) -> None:
+    def _refuse(self, refusal: str, lost: bool = False, pid: int | None = None) -> None:
+        if pid is not None:
+            Forked(pid).wait()  # it has ended instead
         self.lost = lost and self.refusal == ""
         self.refusal = refusal
         if refusal:
@@ -135,8 +147,7 @@ class WarmProcess:
     def end(self) -> None:
         """End it; its ranks live on."""
         self._channel.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.kill()
         self._process.wait()
         self._log.close()
         self.refusal = self.refusal or "it was ended"

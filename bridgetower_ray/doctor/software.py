@@ -22,6 +22,7 @@ NOT_HANDED_DOWN = ("MLFLOW_", "RAY_", "TUNE_")
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
 
+@cache
 def library_versions() -> dict[str, str]:
     """Versions of the packages that matter and are installed, and Python's; without importing any."""
     versions = {"python": platform.python_version()}

@@ -82,10 +82,13 @@ def pace_of(steps: Iterable[Mapping[str, Any]]) -> Pace | None:
 def standard_error(steps: Iterable[Mapping[str, Any]]) -> float | None:
     """Of the mean step of a trial's window, as a share of it, by its first rank; None for a window too short to tell.
 
-    By the means of consecutive batches of steps, for steps that follow one another are not independent (L. W. Schruben,
-    "Confidence interval estimation using standardized time series", Operations Research 31, 1983, compares the ways).
+    Without steps that begin an epoch, which come at the same places in every trial. By the means of consecutive batches
+    of steps, for steps that follow one another are not independent (A. M. Law, "Simulation Modeling and Analysis", on
+    batch means).
     """
-    seconds = [step["seconds"] for step in steps if not step["warmup"] and not step.get("rank")]
+    seconds = [
+        step["seconds"] for step in steps if not step["warmup"] and not step.get("epoch_start") and not step.get("rank")
+    ]
     size = len(seconds) // BATCHES
     if len(seconds) < FEWEST_STEPS:
         return None

@@ -7,13 +7,16 @@ section 6, with two levels).
 """
 
 import math
+import operator
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bridgetower_ray.doctor.telemetry import SHORTEST_ENERGY_SECONDS
 from bridgetower_ray.report.records import CellResult, SweepResults
 from bridgetower_ray.report.steadiness import FEWEST_STEPS
 from bridgetower_ray.report.tables import percent
+from bridgetower_ray.sweep.cells import MEDIA_PREFETCHED_BATCHES, STEADY_QUEUES
 
 FEWEST_DEGREES = 10  # of the residual: with fewer its variance may be off by several times
 WORTH = 0.15  # of the accelerator time, below which nothing is said
@@ -25,7 +28,7 @@ class WindowLength:
     """Of an accelerator's trials, means: seconds in the window and elsewhere, and variances of the log throughput.
 
     `between` is the variance from start to start, `within` that of a window of that length; `least` is the shortest
-    window, in seconds, of which the pace can be told.
+    window, in seconds, that gives all that these gave.
     """
 
     accelerator: str
@@ -73,15 +76,21 @@ def window_lengths(results: SweepResults) -> Iterator[WindowLength]:
             continue
         windows = [value for one in cells for value in one.values("window_seconds")]
         trials = [value for one in cells for value in one.values("trial_seconds")]
-        if len(windows) == len(trials) == len(within):
-            window, left_open = statistics.fmean(windows), statistics.fmean(within)
-            elsewhere, between = statistics.fmean(trials) - window, max(0.0, variance - left_open)
-            yield WindowLength(name, window, elsewhere, between, left_open, max(map(_least_window, cells)))
+        left_open = statistics.fmean(within)
+        if len(windows) == len(trials) == len(within) and left_open <= variance:  # else it is alike in all trials
+            window = statistics.fmean(windows)
+            elsewhere = statistics.median(map(operator.sub, trials, windows))  # a node is prepared once
+            yield WindowLength(name, window, elsewhere, variance - left_open, left_open, max(map(_least_window, cells)))
 
 
 def _least_window(one: CellResult) -> float:
-    """Seconds of the fewest steps whose pace can be told."""
-    return FEWEST_STEPS * (one.mean("window_seconds") or 0.0) / (one.mean("window_steps") or math.inf)
+    """Seconds of the fewest steps whose pace can be told and beside which the loader's queues are small."""
+    queued = one.workers * int(one.fact("run.dataloader_prefetch_factor") or 0)
+    if one.cell.axes.get("mediapipe_dataloader"):
+        queued = MEDIA_PREFETCHED_BATCHES
+    steps = max(FEWEST_STEPS, STEADY_QUEUES * queued)
+    seconds = steps * (one.mean("window_seconds") or 0.0) / (one.mean("window_steps") or math.inf)
+    return max(seconds, SHORTEST_ENERGY_SECONDS) if one.mean("joules_per_sample") else seconds
 
 
 def window_advice(results: SweepResults) -> Iterator[str]:

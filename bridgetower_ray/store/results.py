@@ -31,15 +31,19 @@ def choose_sweep_run(
     tracking.close_stale(experiment_id, time.time_ns() // 1_000_000)
     newest = None if fresh else tracking.newest_sweep_run(experiment_id)
     sweep_run = describe_sweep_run(newest or new_sweep_run_id(), plan, stack)
+    described = tracking.described(experiment_id, newest) if newest else None
+    if described is not None:
+        _refuse_other_stack(sweep_run.id, described.stack, sweep_run.stack)
+        runnable = {trial.cell.accelerator.name for trial in plan.trials}
+        # What was decided of an accelerator whose nodes have gone stands: nobody decides it anew.
+        gone = {name: one for name, one in described.decisions.items() if name not in runnable}
+        sweep_run = sweep_run.model_copy(update={"decisions": gone})
     done = {} if newest is None else _done(tracking, experiment_id, sweep_run, plan)
     tracking.describe(experiment_id, sweep_run)
     return sweep_run, done
 
 
 def _done(tracking: Tracking, experiment_id: str, sweep_run: SweepRun, plan: Plan) -> dict[tuple[str, int], RunData]:
-    described = tracking.described(experiment_id, sweep_run.id)
-    if described is not None:
-        _refuse_other_stack(sweep_run.id, described.stack, sweep_run.stack)
     wanted = {trial.key for trial in plan.trials}
     measured = measured_in(tracking.runs(experiment_id, sweep_run.id))
     return {key: run for key, run in measured.items() if key in wanted}

@@ -38,6 +38,7 @@ SHORT_NAMES = {
 }
 MEDIA_LOADER = "bridgetower_ray.data.mediapipe.MediaPipeLoader"  # what must be at work where it is asked for
 STAND_IN_LOADER = "stand-in"  # what a rehearsal has in its place
+STEADY_QUEUES = 20  # times the queues that a window is to be long
 MEDIA_PREFETCHED_BATCHES = 3  # the most that the media pipeline holds
 
 
@@ -110,8 +111,7 @@ class Cell(Strict):
     @property
     def kind_of_process(self) -> str:
         """What decides, beside the interpreter, in which process its ranks find all imported as they would do it."""
-        parts = (self.accelerator.device, self.devices, self.training.cpu_threads_per_rank)
-        return f"{parts} {self.compiles and self.measure.compile_cache}"
+        return f"{self.accelerator.device} {self.devices} {self.training.cpu_threads_per_rank}"
 
     @property
     def compiles(self) -> bool:
@@ -126,7 +126,7 @@ class Cell(Strict):
     @property
     def steady_window_steps(self) -> int:
         """A window shorter than this is flagged: what the queues held would show in its throughput."""
-        return 20 * self.prefetched_batches
+        return STEADY_QUEUES * self.prefetched_batches
 
     @property
     def total_batch(self) -> int:

@@ -38,7 +38,7 @@ def main() -> int:
 
 def _measure(job: Job, events: Events) -> int:
     try:
-        settle(job.trial.cell, int(os.environ.get("LOCAL_RANK", "0")))
+        settle(job.trial, int(os.environ.get("LOCAL_RANK", "0")))
         # Imported here: what it reads from the environment must be there before torch is imported.
         from bridgetower_ray.training.worker import run_rank
 

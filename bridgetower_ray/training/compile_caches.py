@@ -2,9 +2,11 @@
 
 import importlib.metadata
 import os
+import platform
 import re
 
 from bridgetower_ray.data.cache import cache_root
+from bridgetower_ray.doctor.hardware import cpu_model
 from bridgetower_ray.sweep.cells import Cell
 
 FOLDER = "compiled"  # in the node's cache
@@ -15,35 +17,45 @@ RECIPE_MEGABYTES = 8192
 # torch.compile's own, and Triton's, which it uses on CUDA.
 # https://docs.pytorch.org/tutorials/recipes/torch_compile_caching_configuration_tutorial.html
 INDUCTOR, TRITON = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
+COMPILE_CACHES = (INDUCTOR, TRITON)
+KEPT = "BRIDGETOWER_RAY_COMPILE_CACHE"  # what was declared
 COMPILED_BY = ("torch", "habana-torch-plugin", "triton")
 
 
-def declare_compile_caches(cell: Cell) -> None:
-    """Tell the libraries that compile for a cell where their caches are; what the host's environment says stays."""
-    if not cell.measure.compile_cache or not cell.compiles:
-        return
-    folder = cache_root() / FOLDER / _software()
-    if cell.accelerator.device == "hpu":
-        os.environ.setdefault(RECIPES, f"{folder / 'recipes'},false,{RECIPE_MEGABYTES}")
-    else:
-        os.environ.setdefault(INDUCTOR, str(folder / "inductor"))
-        os.environ.setdefault(TRITON, str(folder / "triton"))
+def declare_compile_caches(cell: Cell, repeat: int) -> None:
+    """Tell the libraries that compile for a cell where their caches are; what the host's environment says stays.
 
-
-def compile_cache(cell: Cell) -> str | None:
-    """`kept` or, where every trial compiles for itself, `none`; None for a cell of which nothing is compiled."""
+    torch.compile tries kernels out and keeps the fastest: each repeat has a cache of its own, or all repeats would
+    have the luck of the first.
+    """
+    os.environ.pop(KEPT, None)
     if not cell.compiles:
-        return None
+        return
+    if cell.measure.compile_cache:
+        folder = cache_root() / FOLDER / _compiled_by()
+        if cell.accelerator.device == "hpu":
+            os.environ.setdefault(RECIPES, f"{folder / 'recipes'},false,{RECIPE_MEGABYTES}")
+        else:
+            for name, of_library in ((INDUCTOR, "inductor"), (TRITON, "triton")):
+                os.environ.setdefault(name, str(folder / f"{of_library}-{repeat}"))
     declared = os.environ.get(RECIPES if cell.accelerator.device == "hpu" else INDUCTOR, "")
-    return "kept" if declared.partition(",")[0] else "none"
+    os.environ[KEPT] = "kept" if declared.partition(",")[0] else "none"
 
 
-def _software() -> str:
-    """What compiles, so that no version is given another's graphs: `torch-2.9.1_triton-3.5.1`."""
+def compile_cache() -> str | None:
+    """`kept` or, where every trial compiles for itself, `none`; None for a cell of which nothing is compiled.
+
+    As it was declared: torch, once it is imported, names a folder in any case.
+    """
+    return os.environ.get(KEPT)
+
+
+def _compiled_by() -> str:
+    """What compiles, and for which CPU, so that none is given another's graphs: `torch-2.9.1_Intel-Xeon-…`."""
     found = []
     for package in COMPILED_BY:
         try:
             found.append(f"{package}-{importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return re.sub(r"[^\w.+-]", "-", "_".join(found))
+    return re.sub(r"[^\w.+-]+", "-", "_".join([*found, cpu_model() or platform.machine()]))

@@ -6,6 +6,7 @@ one that the supervisor started itself. What every rank of this process shares, 
 Python's hashes and where libraries lie in memory.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -20,15 +21,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bridgetower_ray.doctor.conditions import HUGE_PAGES
+from bridgetower_ray.doctor.kernel_files import content
+from bridgetower_ray.doctor.software import git_commit, library_versions, source_hash
 from bridgetower_ray.errors import BridgetowerRayError
 from bridgetower_ray.training.before_imports import settle
+from bridgetower_ray.training.compile_caches import COMPILE_CACHES
 from bridgetower_ray.training.events import EVENTS_FD
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import PROCESS_START, die_with_parent, leave
 
 NAME = "warm"  # of the process, where a rank's is as it was
 LONGEST_REQUEST = 2**17
-DESCRIPTORS = 2
+DESCRIPTORS = 3
 DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/dri", "/dev/kfd", "/dev/hl")
 ADOPTED_SECONDS = 0.0005  # between two looks at whose child a rank is
 OWN_NAME = Path("/proc/self/comm")
@@ -46,8 +51,8 @@ def main() -> int:
     name, began = OWN_NAME.read_text().strip(), dict(os.environ)
     OWN_NAME.write_text(NAME)
     try:
-        settle(Job.read(Path(sys.argv[2])).trial.cell, 0)
-        _import_all()
+        settle(Job.read(Path(sys.argv[2])).trial, 0)
+        _import_all(began)
     except (BridgetowerRayError, ImportError) as error:
         _say(channel, refusal=f"{type(error).__name__}: {error}".splitlines()[0])
         return 1
@@ -64,14 +69,22 @@ def main() -> int:
     return 0
 
 
-def _import_all() -> None:
+def _import_all(began: dict[str, str]) -> None:
     """Import what a rank does, without the thread that Arrow's allocator would have: a fork leaves it behind anyway."""
-    ours = NO_THREAD not in os.environ
+    for state_of_the_code in (source_hash, git_commit, library_versions):
+        state_of_the_code()  # of what is imported now, whatever becomes of the files
     os.environ.setdefault(NO_THREAD, "background_thread:false")
     import bridgetower_ray.training.worker  # noqa: F401 - imported for those who are forked
 
-    if ours:
-        del os.environ[NO_THREAD]
+    for name in (NO_THREAD, *COMPILE_CACHES):  # the one is for here, the others are each rank's own
+        _set(name, began.get(name))
+
+
+def _set(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def _say(channel: socket.socket, **answer: Any) -> None:
@@ -97,6 +110,8 @@ def what_forbids_a_fork() -> str:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         return f"{threads} threads run once all is imported"
+    if "[always]" in content(HUGE_PAGES):
+        return "transparent huge pages are always on: a fork would take them from the memory it shares"
     opened = sorted(one for one in map(_opened, Path("/proc/self/fd").iterdir()) if one.startswith(DEVICES))
     return f"{opened[0]} is open once all is imported" if opened else ""
 
@@ -122,16 +137,25 @@ def _fork(channel: socket.socket, told: dict[str, Any], descriptors: list[int], 
             time.sleep(ADOPTED_SECONDS)
         _become_a_rank(told, descriptors, at_start)
         _say(channel, pid=os.getpid())
+        _wait_until_taken(descriptors[2])
     except BaseException as error:
-        _say(channel, refusal=f"{type(error).__name__}: {error}".splitlines()[0])
+        with contextlib.suppress(OSError):
+            _say(channel, refusal=f"{type(error).__name__}: {error}".splitlines()[0], pid=os.getpid())
         os._exit(1)
     channel.close()
     _run(told["module"], told["arguments"])
 
 
+def _wait_until_taken(go: int) -> None:
+    """Go on when the supervisor knows of this rank; end if it has given up waiting for it."""
+    if not os.read(go, 1):
+        os._exit(0)
+    os.close(go)
+
+
 def _become_a_rank(told: dict[str, Any], descriptors: list[int], at_start: AtStart) -> None:
     """Be as a process that was started with this environment and has imported what this one has."""
-    (events, log), (name, began) = descriptors, at_start
+    (events, log, _), (name, began) = descriptors, at_start
     OWN_NAME.write_text(name)
     os.setpgid(0, told["group"])
     for output in (1, 2):
@@ -176,10 +200,8 @@ def _mappings_in_use(smaps: str) -> Iterator[tuple[int, int]]:
 def _change_environment(began: dict[str, str], wanted: dict[str, str]) -> None:
     """Make of this process's environment what it would be had it begun with `wanted`: libraries have added to it."""
     for variable in {*began, *wanted}:
-        if variable not in wanted:
-            os.environ.pop(variable, None)
-        elif began.get(variable) != wanted[variable]:
-            os.environ[variable] = wanted[variable]
+        if began.get(variable) != wanted.get(variable):
+            _set(variable, wanted.get(variable))
 
 
 def _run(module: str, arguments: list[str]) -> NoReturn:

@@ -190,7 +190,7 @@ def _describe_run(
             "multiprocessing_context": torch.multiprocessing.get_start_method(),
             "trainer": backend.trainer_class.__name__,
             "ranks": arguments.world_size,
-            "compile_cache": compile_cache(cell),
+            "compile_cache": compile_cache(),
             **backend.facts(trainer),
             "total_batch": cell.total_batch,
             "total_steps": total_steps,

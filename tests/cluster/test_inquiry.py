@@ -23,15 +23,18 @@ from bridgetower_ray.store.recorder import Recorder
 from bridgetower_ray.store.results import choose_sweep_run, ended_of
 from bridgetower_ray.store.spool import Spool
 from bridgetower_ray.store.tracking import Tracking
+from bridgetower_ray.store.writing import open_run
 from bridgetower_ray.sweep.cells import Trial
+from bridgetower_ray.sweep.outcomes import Kind, Outcome
 from bridgetower_ray.sweep.plan import Plan, make_plan
 from bridgetower_ray.sweep.progress import Outlook
 from bridgetower_ray.sweep.rehearsal import simulated_nodes
 from bridgetower_ray.sweep.spec import SweepSpec
-from bridgetower_ray.sweep.sweep_run import SweepRun, describe_sweep_run
+from bridgetower_ray.sweep.sweep_run import Decision, SweepRun, TrialRecord, describe_sweep_run
 from tests.bench.scheduling import STAND_IN
 from tests.bench.stand_in import throughput
 from tests.conftest import MINI, command
+from tests.records import trials_of
 
 SpecOf = Callable[[str], SweepSpec]
 ASKING = """\
@@ -198,6 +201,24 @@ def test_a_broken_and_continued_sweep_decides_as_the_unbroken_one(folder: Path, 
     assert unbroken.complete
     assert [one.throughputs for one in unbroken.measured] == [one.throughputs for one in continued.measured]
     assert {len(one.throughputs) for one in unbroken.measured} == {len(unbroken.courses["one"].rounds)}
+
+
+def test_what_was_decided_of_an_accelerator_stands_once_its_nodes_have_gone(folder: Path, spec_of: SpecOf) -> None:
+    spec = spec_of(ASKING)
+    tracking = Tracking(default_uri(folder))
+    experiment = tracking.create_experiment(spec.name)
+    first, _ = choose_sweep_run(make_plan(spec), tracking, experiment, fresh=False, stack={})
+    record = TrialRecord(
+        sweep_run=first.id, trial=trials_of(spec)[0], started_ms=1, ended_ms=2, outcome=Outcome(Kind.INTERRUPTED)
+    )
+    tracking.write(open_run(tracking, experiment, record), record)
+    decided = {name: Decision(rounds=3, widest=0.5, why="the budget", over_budget=True) for name in ("one", "two")}
+    tracking.describe(experiment, first.model_copy(update={"decisions": decided}))
+    nodes = simulated_nodes(make_plan(spec))
+    left = [node for node in nodes if "bridgetower_one" in node]
+    again, _ = choose_sweep_run(make_plan(spec, left), tracking, experiment, fresh=False, stack={})
+    assert again.id == first.id
+    assert again.decisions == {"two": decided["two"]}
 
 
 def test_a_plan_says_what_the_question_is_expected_to_take(folder: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from bridgetower_ray.cluster import warm_process
 from bridgetower_ray.cluster.rank_environment import handed_to_ranks, rank_environment
 from bridgetower_ray.cluster.supervision import ProcessGroup
-from bridgetower_ray.cluster.warm_process import WarmProcess
+from bridgetower_ray.cluster.warm_process import Forked, NotForkedError, WarmProcess
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Plan
 from bridgetower_ray.training.job import Job
@@ -122,7 +122,7 @@ def test_a_warm_rank_is_for_all_purposes_one_started_cold(
         assert one["environment"].pop("BRIDGETOWER_RAY_EVENTS_FD").isdigit()
     # The imports leave these behind in a cold rank, too, once it has made them.
     left = forked["environment"].keys() - cold["environment"].keys()
-    assert left <= {"TOKENIZERS_PARALLELISM", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}
+    assert left <= {"TOKENIZERS_PARALLELISM", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
     cold["environment"] |= {name: forked["environment"][name] for name in left}
     assert forked == cold
     assert group.log() == "said it\n"
@@ -138,6 +138,38 @@ def test_ranks_of_one_group_are_forked_with_a_rendezvous_each(
     assert {one["environment"]["WORLD_SIZE"] for one in said} == {"2"}
     assert sorted(one["leads"] for one in said) == [False, True]
     assert {one["parent"] for one in said} == {os.getpid()}
+
+
+def test_where_a_later_rank_can_not_be_forked_all_start_cold_and_the_node_is_not_to_blame(
+    job_file: Path, module_of: Callable[[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, forked = WarmProcess.fork, []
+
+    def fails_once(warm: WarmProcess, *arguments: Any) -> Forked:
+        if forked:
+            raise NotForkedError("no memory")
+        forked.append(fork(warm, *arguments))
+        return forked[0]
+
+    monkeypatch.setattr(WarmProcess, "fork", fails_once)
+    with warm_from(job_file) as warm:
+        group = ProcessGroup(module_of(LOOK), 2, tmp_path, warm=warm)
+        said = said_by(group)
+    assert {one["environment"]["BRIDGETOWER_RAY_PROCESS_START"] for one in said} == {"cold: no memory"}
+    assert sorted(one["environment"]["RANK"] for one in said) == ["0", "1"]
+    assert not group.whole_node
+    assert not psutil.pid_exists(forked[0].pid)
+
+
+def test_caches_of_compiled_graphs_are_each_ranks_own(
+    plan_of: PlanOf, module_of: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    """The warm process was told of one for its own trial, and torch has named another while it was imported."""
+    trial = plan_of(ONE_CELL.replace("max_steps: 9", "max_steps: 9, torch_compile: true")).trials[0]
+    (tmp_path / "trial.json").write_text(Job(trial=trial, base_folder=str(tmp_path)).model_dump_json())
+    with warm_from(tmp_path / "trial.json") as warm:
+        (said,) = said_by(ProcessGroup(module_of(LOOK), 1, tmp_path, warm=warm))
+    assert not {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"} & said["environment"].keys()
 
 
 def test_exit_statuses_signals_and_last_lines_of_warm_ranks_count(
@@ -217,16 +249,19 @@ def test_a_process_with_threads_of_its_own_forks_none_and_the_rank_starts_cold(
     assert rank["environment"]["BRIDGETOWER_RAY_PROCESS_START"] == "cold: 2 threads run once all is imported"
 
 
-def test_a_process_that_holds_a_device_forks_none() -> None:
-    """A name under /dev stands for the device: there is none on the machines that run the tests."""
-    code = """
-from bridgetower_ray.training import warm
-warm.DEVICES = ("/dev/zero",)
-held = open("/dev/zero")
-print(warm.what_forbids_a_fork())
-"""
+@pytest.mark.parametrize(
+    ("disturbed", "reason"),
+    [
+        ('warm.DEVICES = ("/dev/zero",); held = open("/dev/zero")', "/dev/zero is open once all is imported"),
+        ('import pathlib; warm.HUGE_PAGES = pathlib.Path("pages")', "transparent huge pages are always on: a fork"),
+    ],
+)
+def test_a_process_that_would_not_be_as_a_cold_one_forks_none(disturbed: str, reason: str, folder: Path) -> None:
+    """Another file of the device folder stands for an accelerator, a file of ours for the kernel's."""
+    (folder / "pages").write_text("[always] madvise never")
+    code = f"from bridgetower_ray.training import warm\n{disturbed}\nprint(warm.what_forbids_a_fork())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "/dev/zero is open once all is imported\n"
+    assert done.stdout.startswith(reason)
 
 
 def test_an_interpreter_without_what_ranks_need_says_so(

@@ -19,7 +19,7 @@ SpecOf = Callable[[str], SweepSpec]
 SETTINGS = ("cpu · workers=0", "cpu · workers=1")
 
 
-def results_of(spec: SweepSpec, between: float, within: float, repeats: int = 400, **more: float) -> SweepResults:
+def results_of(spec: SweepSpec, between: float, within: float, repeats: int = 400, **more: Any) -> SweepResults:
     """Trials of 20 s, half of it in their windows of 100 steps, that vary by two standard deviations."""
     generator = numpy.random.default_rng(1)
     sweep_run = sweep_run_of(spec)
@@ -56,6 +56,30 @@ def test_windows_that_are_much_too_long_are_said_to_be(spec_of: SpecOf) -> None:
     (found,) = window_lengths(results)
     assert found.best == pytest.approx(3.6)
     assert found.saving == pytest.approx(1 - 13.6 / 20, abs=0.03)
+
+
+def test_what_is_alike_in_all_trials_is_no_reason_for_longer_windows(spec_of: SpecOf) -> None:
+    """Then windows seem to leave more open than trials differ by: a common trend, or the same slow steps."""
+    results = results_of(spec_of(MINI), between=0.005, within=0.0)
+    runs = [
+        run_of(
+            results.sweep_run,
+            one.setting,
+            one.repeat,
+            one.throughput,
+            **{**one.figures, "window_standard_error": 0.1},  # type: ignore[arg-type]
+        )
+        for one in results.records
+    ]
+    loud = gather(results.sweep_run, runs)
+    assert list(window_lengths(loud)) == []
+
+
+def test_no_window_is_advised_that_would_be_flagged_or_have_no_energy(spec_of: SpecOf) -> None:
+    queues = {"run.dataloader_num_workers": "4", "run.dataloader_prefetch_factor": "1"}
+    (queued,) = window_lengths(results_of(spec_of(MINI), between=0.02, within=0.002, facts=queues))
+    (powered,) = window_lengths(results_of(spec_of(MINI), between=0.02, within=0.002, joules_per_sample=3.0))
+    assert (queued.best, powered.best) == (pytest.approx(8.0), 10.0)
 
 
 def test_windows_that_are_about_right_are_no_matter(spec_of: SpecOf) -> None:

@@ -69,15 +69,16 @@ def test_a_rank_is_bound_and_has_its_threads_before_torch_is_imported(
     binding: str, threads: str, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     text = MINI.replace("training: {", f"training: {{cpu_binding: {binding}, cpu_threads_per_rank: {threads}, ")
-    cell = plan_of(text).trials[0].cell.model_copy(update={"devices": 2})
-    (tmp_path / "cell.json").write_text(cell.model_dump_json())
+    trial = plan_of(text).trials[0]
+    trial = trial.model_copy(update={"cell": trial.cell.model_copy(update={"devices": 2})})
+    (tmp_path / "trial.json").write_text(trial.model_dump_json())
     look = (
-        "import json, os, sys; from bridgetower_ray.sweep.cells import Cell\n"
+        "import json, os, sys; from bridgetower_ray.sweep.cells import Trial\n"
         "from bridgetower_ray.training.before_imports import settle\n"
-        "settle(Cell.model_validate_json(open(sys.argv[1]).read()), 1)\n"
+        "settle(Trial.model_validate_json(open(sys.argv[1]).read()), 1)\n"
         "print(json.dumps([sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], 'torch' in sys.modules]))"
     )
-    command = [sys.executable, "-c", look, str(tmp_path / "cell.json")]
+    command = [sys.executable, "-c", look, str(tmp_path / "trial.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     cpus, told, torch_is_there = json.loads(done.stdout)
     usable = sorted(os.sched_getaffinity(0))

@@ -173,7 +173,7 @@ def test_gaudis_mode_is_in_the_environment_before_torch_is_imported(
     code = (
         "import os, sys; from pathlib import Path; from bridgetower_ray.training.job import Job;"
         "from bridgetower_ray.training.before_imports import settle;"
-        f"settle(Job.read(Path({str(file)!r})).trial.cell, 0);"
+        f"settle(Job.read(Path({str(file)!r})).trial, 0);"
         "print(os.environ['PT_HPU_LAZY_MODE'], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
