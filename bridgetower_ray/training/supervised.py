@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import select
 import signal
 import sys
 from typing import NoReturn
@@ -15,10 +16,20 @@ PR_SET_PDEATHSIG = 1
 def die_with_supervisor() -> None:
     """Have the kernel end this process when the one that supervises it dies, however it dies.
 
-    The signals that Ray's workers have blocked are heard again.
+    If it has died before this was asked for, this process ends now. The signals that Ray's workers have blocked are
+    heard again.
     """
     if EVENTS_FD in os.environ:
         die_with_parent()
+        if _is_heard_by_nobody(int(os.environ[EVENTS_FD])):
+            os._exit(1)
+
+
+def _is_heard_by_nobody(events: int) -> bool:
+    """Whether the reading end of a pipe is closed, which the supervisor alone has."""
+    pipe = select.poll()
+    pipe.register(events, 0)
+    return bool(pipe.poll(0))
 
 
 def die_with_parent() -> None:

@@ -112,6 +112,22 @@ def test_stopping_a_group_leaves_no_process(tmp_path: Path) -> None:
     assert not any(alive(pid) for pid in pids)
 
 
+def test_a_rank_whose_supervisor_died_before_it_could_notice_ends() -> None:
+    """Of a supervisor there is left the end of the pipe that the rank has."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    code = "from bridgetower_ray.training import supervised; supervised.die_with_supervisor(); print('trains')"
+    rank = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "BRIDGETOWER_RAY_EVENTS_FD": str(write_end)},
+        pass_fds=(write_end,),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write_end)
+    assert (rank.returncode, rank.stdout) == (1, "")
+
+
 def test_an_interpreter_that_is_not_there_is_a_failed_trial(tmp_path: Path) -> None:
     one = ProcessGroup(["/absent/python"], 1, tmp_path)
     assert wait_for_end(one) is Kind.FAILED
