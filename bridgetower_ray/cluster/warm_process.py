@@ -136,9 +136,7 @@ class WarmProcess:
         lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else ""
 
-    def _refuse(self, refusal: str, lost: bool = False, pid: int | None = None) -> None:
-        if pid is not None:
-            Forked(pid).wait()  # it has ended instead
+    def _refuse(self, refusal: str, lost: bool = False) -> None:
         self.lost = lost and self.refusal == ""
         self.refusal = refusal
         if refusal:

@@ -6,16 +6,15 @@ one that the supervisor started itself. What every rank of this process shares, 
 Python's hashes and where libraries lie in memory.
 """
 
-import contextlib
 import ctypes
 import json
 import os
 import re
 import runpy
+import signal
 import socket
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,11 +30,10 @@ from bridgetower_ray.training.events import EVENTS_FD
 from bridgetower_ray.training.job import Job
 from bridgetower_ray.training.supervised import PROCESS_START, die_with_parent, leave
 
-NAME = "warm"  # of the process, where a rank's is as it was
+NAME = "bt-ray-warm"  # of the process, of 15 characters at most; a rank's is as that of a cold one
 LONGEST_REQUEST = 2**17
 DESCRIPTORS = 3
 DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/dri", "/dev/kfd", "/dev/hl")
-ADOPTED_SECONDS = 0.0005  # between two looks at whose child a rank is
 OWN_NAME = Path("/proc/self/comm")
 MADV_POPULATE_WRITE = 23
 WRITABLE_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw.p .*?^Anonymous: +(\d+) kB", re.MULTILINE | re.DOTALL)
@@ -125,29 +123,41 @@ def _opened(descriptor: Path) -> str:
 
 def _fork(channel: socket.socket, told: dict[str, Any], descriptors: list[int], at_start: AtStart) -> None:
     """Fork a rank by way of a process that ends at once, so that the supervisor becomes its parent."""
+    reader, writer = os.pipe()
     middle = os.fork()
-    if middle != 0:
-        os.waitpid(middle, 0)
-        return
-    between = os.getpid()
-    try:
-        if os.fork() != 0:
+    if middle == 0:
+        rank = _fork_into(told["group"], writer)
+        if rank != 0:
             os._exit(0)
-        while os.getppid() == between:
-            time.sleep(ADOPTED_SECONDS)
-        _become_a_rank(told, descriptors, at_start)
-        _say(channel, pid=os.getpid())
+        for other in (reader, writer, channel.detach()):
+            os.close(other)
         _wait_until_taken(descriptors[2])
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            _say(channel, refusal=f"{type(error).__name__}: {error}".splitlines()[0], pid=os.getpid())
-        os._exit(1)
-    channel.close()
-    _run(told["module"], told["arguments"])
+        _run(told, descriptors, at_start)
+    os.close(writer)
+    os.waitpid(middle, 0)
+    with os.fdopen(reader) as said:
+        answer = said.read()
+    _say(channel, **({"pid": int(answer)} if answer.isdigit() else {"refusal": answer or "the fork was killed"}))
+
+
+def _fork_into(group: int, writer: int) -> int:
+    """Fork a process into a group, 0 for its own, and write its pid; 0 in that process."""
+    rank = -1
+    try:
+        rank = os.fork()
+        if rank != 0:
+            os.setpgid(rank, group)
+            os.write(writer, str(rank).encode())
+    except OSError as error:
+        if rank > 0:
+            os.kill(rank, signal.SIGKILL)
+            os.waitpid(rank, 0)
+        os.write(writer, f"no rank can be forked: {error.strerror}".encode())
+    return rank
 
 
 def _wait_until_taken(go: int) -> None:
-    """Go on when the supervisor knows of this rank; end if it has given up waiting for it."""
+    """Go on once the supervisor is this rank's parent and knows of it; end if it has given up waiting for it."""
     if not os.read(go, 1):
         os._exit(0)
     os.close(go)
@@ -157,7 +167,6 @@ def _become_a_rank(told: dict[str, Any], descriptors: list[int], at_start: AtSta
     """Be as a process that was started with this environment and has imported what this one has."""
     (events, log, _), (name, began) = descriptors, at_start
     OWN_NAME.write_text(name)
-    os.setpgid(0, told["group"])
     for output in (1, 2):
         os.dup2(log, output)
     os.close(log)
@@ -166,7 +175,7 @@ def _become_a_rank(told: dict[str, Any], descriptors: list[int], at_start: AtSta
     _be_listed_as([sys.executable, "-m", told["module"], *told["arguments"]])
     _change_environment(began, told["environment"])
     _own_memory()
-    os.environ |= {EVENTS_FD: str(events), PROCESS_START: NAME}
+    os.environ |= {EVENTS_FD: str(events), PROCESS_START: "warm"}
     tempfile.tempdir = None
 
 
@@ -204,12 +213,13 @@ def _change_environment(began: dict[str, str], wanted: dict[str, str]) -> None:
             _set(variable, wanted.get(variable))
 
 
-def _run(module: str, arguments: list[str]) -> NoReturn:
-    """As `python -m MODULE ARGUMENTS`."""
-    sys.argv = [module, *arguments]
+def _run(told: dict[str, Any], descriptors: list[int], at_start: AtStart) -> NoReturn:
+    """As `python -m MODULE ARGUMENTS` with the environment and the outputs that the rank is told of."""
     status = 1
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        _become_a_rank(told, descriptors, at_start)
+        sys.argv = [told["module"], *told["arguments"]]
+        runpy.run_module(told["module"], run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -18,6 +18,7 @@ from bridgetower_ray.cluster.supervision import ProcessGroup
 from bridgetower_ray.cluster.warm_process import Forked, NotForkedError, WarmProcess
 from bridgetower_ray.sweep.outcomes import Kind
 from bridgetower_ray.sweep.plan import Plan
+from bridgetower_ray.training.compile_caches import COMPILE_CACHES
 from bridgetower_ray.training.job import Job
 from tests.conftest import ONE_CELL
 
@@ -162,14 +163,36 @@ def test_where_a_later_rank_can_not_be_forked_all_start_cold_and_the_node_is_not
 
 
 def test_caches_of_compiled_graphs_are_each_ranks_own(
-    plan_of: PlanOf, module_of: Callable[[str], list[str]], tmp_path: Path
+    plan_of: PlanOf, module_of: Callable[[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The warm process was told of one for its own trial, and torch has named another while it was imported."""
+    for variable in COMPILE_CACHES:  # torch, imported here, has named its own
+        monkeypatch.delenv(variable, raising=False)
     trial = plan_of(ONE_CELL.replace("max_steps: 9", "max_steps: 9, torch_compile: true")).trials[0]
     (tmp_path / "trial.json").write_text(Job(trial=trial, base_folder=str(tmp_path)).model_dump_json())
     with warm_from(tmp_path / "trial.json") as warm:
         (said,) = said_by(ProcessGroup(module_of(LOOK), 1, tmp_path, warm=warm))
-    assert not {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"} & said["environment"].keys()
+    assert not {*COMPILE_CACHES} & said["environment"].keys()
+
+
+def test_a_rank_killed_before_it_is_one_has_failed_and_none_starts_in_its_place(
+    job_file: Path, module_of: Callable[[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warm_from(job_file) as warm:
+        answered = warm._answer
+
+        def and_killed(seconds: float) -> dict[str, Any] | None:
+            answer = answered(seconds)
+            assert answer is not None
+            os.kill(answer["pid"], signal.SIGKILL)
+            return answer
+
+        monkeypatch.setattr(warm, "_answer", and_killed)
+        group = ProcessGroup(module_of("raise SystemExit('it ran')"), 1, tmp_path, warm=warm)
+        group.wait(60)
+        assert group.outcome is not None
+        assert group.outcome.reason == "rank 0 was killed by SIGKILL"
+        assert warm.refusal == ""
 
 
 def test_exit_statuses_signals_and_last_lines_of_warm_ranks_count(
