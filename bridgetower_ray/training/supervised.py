@@ -29,7 +29,7 @@ def _is_heard_by_nobody(events: int) -> bool:
     """Whether the reading end of a pipe is closed, which the supervisor alone has."""
     pipe = select.poll()
     pipe.register(events, 0)
-    return bool(pipe.poll(0))
+    return any(found & select.POLLERR for _, found in pipe.poll(0))
 
 
 def die_with_parent() -> None:
